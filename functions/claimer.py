@@ -1,0 +1,69 @@
+"""The claimer function: started by the schedule's tick, by ingest's call, or by another claimer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import signal
+from dataclasses import asdict
+from functools import cache
+from typing import Any
+
+import uvloop
+from aws_lambda_powertools.logging import Logger
+
+from forbear.guard import Guard
+from forbear.loop import ClaimLoop, Limits
+from forbear.maintenance import EVERY, maintain
+from forbear.sender.lean import LeanSender
+from forbear.settings import settings
+from forbear.store import Store
+from forbear.waking import AwsWaking
+
+logger = Logger(service="forbear-claimer")
+logging.getLogger("forbear").setLevel(logging.INFO)
+
+# One event loop for the life of the execution environment: pooled connections belong to it.
+runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+@cache
+def _store() -> Store:
+    return Store(settings().database_url)
+
+
+@cache
+def _sender() -> LeanSender:
+    return LeanSender(Guard(settings().allow_networks))
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Claim and send until there is nothing to do or the time is nearly up.
+
+    Args:
+        event: {"forbear": "tick"} from the schedule; "wake", "full" or "successor" from a call.
+        context: AWS's, for the time left.
+
+    Returns:
+        What this claimer did, in numbers.
+    """
+    return runner.run(_run(str(event.get("forbear", "tick")), context.get_remaining_time_in_millis() / 1000))
+
+
+async def _run(why: str, time_left_s: float) -> dict[str, Any]:
+    known = settings()
+    loop = ClaimLoop(
+        _store(),
+        _sender(),
+        AwsWaking(known),
+        Limits(known.max_in_flight, known.max_batch_bytes, known.max_claimers, known.linger_s, known.tick_s),
+        random.Random(),  # noqa: S311 - jitter needs no secrecy
+    )
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, loop.stop)
+    if await _store().maintenance_is_due(EVERY):
+        await asyncio.to_thread(maintain, known.database_url, known.retention_days)
+    tally = asdict(await loop.run(time_left_s, only_if_alone=why == "tick"))
+    if tally["claimed"] or tally["reaped"]:
+        logger.info("claimer done", extra={"why": why, **tally})
+    return tally

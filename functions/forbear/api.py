@@ -1,0 +1,166 @@
+"""The edge of the HTTP functions: AWS's event in, AWS's result out, and every error a problem document (RFC 9457).
+
+Owns the shapes of API Gateway's payload 2.0 (which function URLs share). Knows no operation.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aws_lambda_powertools.logging import Logger
+from pydantic import BaseModel, ValidationError
+
+from forbear.db import Unavailable
+
+PROBLEM = "application/problem+json"
+JSON = "application/json"
+TITLES = {
+    400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 409: "Conflict",
+    413: "Content Too Large", 415: "Unsupported Media Type", 422: "Unprocessable Content",
+    500: "Internal Server Error", 503: "Service Unavailable",
+}  # fmt: skip
+
+logger = Logger(service="forbear")
+
+
+class Problem(Exception):
+    """An answer other than success.
+
+    Args:
+        status: HTTP status.
+        detail: what is wrong and what to do about it, for the caller's eyes.
+        headers: further headers, such as Retry-After.
+        members: further members of the problem document (RFC 9457 3.2).
+    """
+
+    def __init__(self, status: int, detail: str, *, headers: Mapping[str, str] | None = None, **members: Any) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.members = members
+
+    def document(self) -> dict[str, Any]:
+        """The problem document."""
+        return {"type": "about:blank", "title": TITLES[self.status], "status": self.status, "detail": self.detail,
+                **self.members}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """A request as an operation sees it.
+
+    `headers` are lower-case; `path` holds the decoded path parameters; `body` the bytes as they came in.
+    """
+
+    method: str
+    route: str
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ApiResponse:
+    """An answer: `body` is JSON-serialisable, a pydantic model, or None for no content."""
+
+    status: int
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+type Operation = Callable[[ApiRequest], ApiResponse]
+
+
+def read_request(event: Mapping[str, Any]) -> ApiRequest:
+    """Read an event of payload format 2.0.
+
+    Raises:
+        Problem: 400, the body claims to be base64 and is not.
+    """
+    body = event.get("body") or ""
+    try:
+        raw = base64.b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
+    except (binascii.Error, UnicodeEncodeError, ValueError) as error:
+        raise Problem(400, "the body cannot be decoded: send its bytes as they are") from error
+    return ApiRequest(
+        method=event["requestContext"]["http"]["method"],
+        route=event.get("routeKey", "$default"),
+        path=event.get("pathParameters") or {},
+        query=event.get("queryStringParameters") or {},
+        headers=event.get("headers") or {},
+        body=raw,
+    )
+
+
+def parse_body[M: BaseModel](model: type[M], body: bytes) -> M:
+    """Validate a JSON body.
+
+    Raises:
+        Problem: 400 if it is not JSON, 422 with the fields at fault if it is not what the model wants.
+    """
+    try:
+        return model.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        raise invalid(error) from error
+
+
+def invalid(error: ValidationError) -> Problem:
+    """The problem that a validation error is: 400 for broken JSON, else 422 with an `errors` member."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    if found[0]["type"] == "json_invalid":
+        return Problem(400, f"the body is not JSON: {found[0]['msg']}")
+    errors = [
+        {"field": ".".join(str(part) for part in one["loc"]), "message": one["msg"].removeprefix("Value error, ")}
+        for one in found
+    ]
+    first = errors[0]
+    where = f"{first['field']}: " if first["field"] else ""
+    return Problem(422, f"{where}{first['message']}", errors=errors)
+
+
+def respond(event: Mapping[str, Any], operations: Mapping[str, Operation]) -> dict[str, Any]:
+    """Answer an event by the operation for its route key (for a function URL: for its method).
+
+    Nothing escapes: a Problem becomes its document, an unreachable database 503, and what nobody foresaw is logged and
+    becomes 500.
+    """
+    try:
+        request = read_request(event)
+        key = request.route if request.route != "$default" else request.method
+        if key not in operations:
+            allowed = ", ".join(sorted(operations))
+            raise Problem(405 if request.route == "$default" else 404, f"there is no {key} here; there is: {allowed}")
+        return _result(operations[key](request))
+    except Problem as problem:
+        return _problem(problem)
+    except Unavailable as error:
+        logger.warning("database unavailable", exc_info=error)
+        return _problem(Problem(503, "the database is not reachable now: try again", headers={"retry-after": "2"}))
+    except Exception:
+        logger.exception("unforeseen error")
+        return _problem(Problem(500, "something went wrong here; it has been logged"))
+
+
+def _result(response: ApiResponse) -> dict[str, Any]:
+    if response.body is None:
+        return {"statusCode": response.status, "headers": dict(response.headers), "body": ""}
+    if isinstance(response.body, BaseModel):
+        body = response.body.model_dump_json()
+    else:
+        body = json.dumps(response.body, separators=(",", ":"))
+    return {"statusCode": response.status, "headers": {"content-type": JSON, **response.headers}, "body": body}
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {
+        "statusCode": problem.status,
+        "headers": {"content-type": PROBLEM, "cache-control": "no-store", **problem.headers},
+        "body": json.dumps(problem.document(), separators=(",", ":")),
+    }

@@ -1,0 +1,116 @@
+"""One attempt: from a lease in hand to the result to settle.
+
+Joins the request, the sender and the policy's decision. Knows no SQL and no loop. Whatever happens to an attempt ends
+as a result; only the cancellation of the claimer's own task passes through.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+
+from forbear.leases import START_WITHIN_S, Endpoint, Lease, Unsendable, evidence_of, request_for
+from forbear.policy.breaker import Outcome
+from forbear.policy.verdict import Answer, DeadReason, Decision, ErrorClass, Verdict, decide
+from forbear.sender import Response, Sender
+from forbear.store import Attempt, Result
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """A result to settle, what the lane's breaker makes of it, and how long the lane must wait (None: it need not).
+
+    `finished`: `time.monotonic()` when the answer was there.
+    """
+
+    result: Result
+    outcome: Outcome
+    hold_lane_s: float | None
+    finished: float
+
+
+async def attempt(lease: Lease, sender: Sender, now: Callable[[], datetime], rng: Random) -> Attempted:
+    """Make the attempt that a lease stands for, or find that none can or need be made.
+
+    Args:
+        lease: the delivery in hand.
+        sender: what sends the request.
+        now: gives the time by the database's clock.
+        rng: for jitter.
+    """
+    if lease.expires_at is not None and lease.expires_at <= now():
+        return _without_attempt(lease, "dead", DeadReason.EXPIRED)
+    if time.monotonic() - lease.claimed > START_WITHIN_S:
+        # Too late to be sure that the lease outlives the request: somebody else's turn.
+        return _without_attempt(lease, "return", None)
+    began = time.monotonic()
+    headers = b""
+    try:
+        request = request_for(lease, now())
+        endpoint = lease.lane.endpoint
+        headers = evidence_of(request, len(endpoint.headers) if isinstance(endpoint, Endpoint) else 0)
+        response = await sender.send(request)
+    except Unsendable as error:
+        response = _failed(ErrorClass.UNSENDABLE, str(error), began)
+    except Exception:
+        logger.exception("an attempt failed in an unforeseen way")
+        response = _failed(ErrorClass.INTERNAL, "an unforeseen error in Forbear; it has been logged", began)
+    answer = Answer(response.status, response.error, response.retry_after)
+    return judged(lease, response, decide(lease.lane.policy, answer, lease.progress, now(), rng), headers, began)
+
+
+def judged(lease: Lease, response: Response, decision: Decision, headers: bytes, began: float) -> Attempted:
+    """The result of an attempt that was made.
+
+    Args:
+        lease: the delivery.
+        response: what came of the request.
+        decision: what the policy makes of it.
+        headers: the header block that was sent, without the endpoint's own values.
+        began: `time.monotonic()` when the attempt began.
+    """
+    endpoint = lease.lane.endpoint
+    if decision.verdict is Verdict.SUCCESS:
+        outcome = "delivered"
+    else:
+        outcome = "retry" if decision.dead is None else "dead"
+    result = Result(
+        lease=lease,
+        outcome=outcome,
+        reason=decision.dead,
+        delay_s=decision.delay_s or 0.0,
+        limited=decision.verdict is Verdict.LIMITED,
+        attempt=Attempt(
+            verdict=decision.verdict,
+            began=began,
+            latency_ms=response.latency_s * 1000,
+            url=str(endpoint.url) if isinstance(endpoint, Endpoint) else "",
+            address=response.address,
+            request_headers=headers,
+            status=response.status,
+            response_headers=response.headers,
+            response_body=response.body,
+            error=response.error,
+            error_detail=response.reason,
+            retry_after_s=decision.retry_after_s,
+            retry_after_honoured=decision.retry_after_honoured,
+        ),
+    )
+    seen = Outcome(decision.verdict, response.status, response.error, lease.epoch, lease.probe)
+    return Attempted(result, seen, decision.hold_lane_s, time.monotonic())
+
+
+def _without_attempt(lease: Lease, outcome: str, reason: DeadReason | None) -> Attempted:
+    # For the breaker it is a request that could not be sent: a probe's place is free again.
+    seen = Outcome(Verdict.PERMANENT, None, ErrorClass.UNSENDABLE, lease.epoch, lease.probe)
+    return Attempted(Result(lease, outcome, reason, 0.0, limited=False, attempt=None), seen, None, time.monotonic())
+
+
+def _failed(error: ErrorClass, reason: str, began: float) -> Response:
+    return Response(None, b"", (), b"", error, reason, time.monotonic() - began, None)

@@ -1,0 +1,95 @@
+"""Stores events: one transaction with all their deliveries, committed before anybody is told.
+
+Owns what happens when the connection is lost on the way, and finds out whether a claimer must be woken. Knows no HTTP
+but the problem that a producer is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from forbear.api import Problem
+from forbear.db import Connection, Database, Unavailable, statement
+from forbear.envelope import NewEvent
+from forbear.event_types import matching_patterns
+from forbear.round_trip import commit_and_ask
+
+RETRY_AFTER_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of an event.
+
+    `event_id`: of the first event under its key. `duplicate`: that one was stored before and is the same. `conflict`:
+    it is not the same, and nothing was stored now.
+    """
+
+    event_id: UUID
+    deliveries: int
+    duplicate: bool
+    conflict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What became of several events, in their order, and whether the caller has to invoke a claimer."""
+
+    stored: tuple[Stored, ...]
+    must_wake: bool
+
+
+def store(database: Database, events: Sequence[NewEvent]) -> Intake:
+    """Store events and fan them out, in one round trip.
+
+    When this returns, all of it is committed. If every event has a key, it is done once more when the connection was
+    lost on the way (an event that was stored by then is answered as a duplicate).
+
+    Raises:
+        Problem: 503, the database cannot be reached. It says whether the events may have been stored.
+    """
+    parameters = _parameters(events)
+    keyed = all(event.key for event in events)
+    runs = 0
+
+    def work(connection: Connection) -> tuple[list[dict[str, Any]], bool]:
+        nonlocal runs
+        runs += 1
+        rows, asked = commit_and_ask(
+            connection, statement("ingest"), parameters, "SELECT forbear.call_claimer(p_for_wakes => true) AS called"
+        )
+        # An answer that was lost may have been yes; a claimer too many does no harm, one too few does.
+        return rows, asked is None or asked["called"] or runs > 1
+
+    try:
+        rows, must_wake = database.run(work, repeatable=keyed)
+    except Unavailable as error:
+        raise Problem(503, _advice(error, keyed=keyed), headers={"retry-after": str(RETRY_AFTER_S)}) from error
+    return Intake(tuple(Stored(**row) for row in rows), must_wake)
+
+
+def _parameters(events: Sequence[NewEvent]) -> dict[str, Any]:
+    return {
+        "tenants": [event.tenant for event in events],
+        "types": [event.type for event in events],
+        "content_types": [event.content_type for event in events],
+        "payloads": [event.payload for event in events],
+        "expires": [event.expires_at for event in events],
+        "patterns": [" ".join(matching_patterns(event.type)) for event in events],
+        "keys": [event.key for event in events],
+        "digests": [event.digest() if event.key else None for event in events],
+    }
+
+
+def _advice(error: Unavailable, *, keyed: bool) -> str:
+    if error.nothing_done:
+        return "the database cannot be reached now; nothing was stored: send it again"
+    if keyed:
+        return "the database was lost on the way: send it again with the same key, it is stored once"
+    return (
+        "the database was lost on the way; whether it was stored is not known: sent again, it may be there twice. With"
+        " an Idempotency-Key, sending again is safe"
+    )

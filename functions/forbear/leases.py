@@ -1,0 +1,180 @@
+"""What a claimer holds: leased deliveries with all that is needed to sign, send and judge them.
+
+Owns the shape of the claim's rows and the request made from one. Knows no SQL and no socket.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from forbear import __version__, ids, signing, urls
+from forbear.policy.breaker import Breaker, BreakerState
+from forbear.policy.model import Policy
+from forbear.policy.verdict import Progress
+from forbear.sender import Request
+
+USER_AGENT = f"Forbear/{__version__}"
+# A claimer starts a request within this time of its claim or gives the delivery back; the lease's margin of 30 s (see
+# the SQL function forbear.claim) leaves the rest for settling.
+START_WITHIN_S = 10.0
+
+
+class Unsendable(Exception):
+    """A delivery that no attempt can be made of: its endpoint's secrets, URL or headers cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An endpoint as the sender needs it, parsed once for as long as it stays the same."""
+
+    url: urls.Url
+    headers: tuple[tuple[bytes, bytes], ...]
+    keys: tuple[signing.SigningKey, ...]
+    policy: Policy
+
+
+@dataclass(slots=True)
+class Lane:
+    """An endpoint's state as the latest claim or settle told it. `endpoint` is the error that parsing it gave, if any."""
+
+    endpoint_id: UUID
+    endpoint: Endpoint | Unsendable
+    policy: Policy
+    breaker: Breaker
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One delivery in hand.
+
+    Attributes:
+        delivery_id, event_id: as the database has them.
+        lane: the endpoint's state; shared by its leases.
+        token: fences a late result off.
+        number: the attempt's, over all generations.
+        progress: where the delivery stands within its generation, before this attempt.
+        expires_at: when the event is stale; None: never.
+        replay_id: the replay that put it back, if one did.
+        probe: it is a half-open breaker's probe.
+        epoch: the breaker's when it was claimed.
+        claimed: `time.monotonic()` of just before the claim.
+    """
+
+    delivery_id: UUID
+    event_id: UUID
+    lane: Lane
+    token: UUID
+    number: int
+    progress: Progress
+    expires_at: datetime | None
+    replay_id: UUID | None
+    probe: bool
+    epoch: int
+    event_type: str
+    content_type: str
+    payload: bytes
+    claimed: float
+
+
+@lru_cache(maxsize=4096)
+def parse_endpoint(text: str) -> tuple[Endpoint | Unsendable, Policy]:
+    """Read the claim's `endpoint` column: URL, headers, policy and live secrets as JSON.
+
+    What cannot be used gives an `Unsendable`, and the policy all the same (the default one if that is at fault).
+    """
+    raw = json.loads(text)
+    try:
+        policy = Policy.model_validate_json(json.dumps(raw["policy"]))
+    except ValueError as error:
+        return Unsendable(f"the endpoint's policy cannot be used: {error}"), Policy()
+    try:
+        url = urls.parse(raw["url"], allow_http=True)  # whether http may be is asked when the URL is set
+        headers = tuple((name.encode("ascii"), value.encode("ascii")) for name, value in raw["headers"].items())
+        keys = tuple(signing.parse_secret(secret) for secret in raw["secrets"] or ())
+    except ValueError as error:
+        return Unsendable(str(error)), policy
+    if not keys:
+        return Unsendable("the endpoint has no signing secret: rotate it to get one"), policy
+    return Endpoint(url, headers, keys, policy), policy
+
+
+def parse_breaker(text: str | dict[str, Any]) -> Breaker:
+    """Read a breaker as the SQL function forbear.breaker_of writes it."""
+    raw = json.loads(text) if isinstance(text, str) else text
+    until = raw["until"]
+    return Breaker(
+        state=BreakerState(raw["state"]),
+        since=datetime.fromisoformat(raw["since"]),
+        failures=raw["failures"],
+        trips=raw["trips"],
+        until=None if until is None else datetime.fromisoformat(until),
+        epoch=raw["epoch"],
+        reason=raw["reason"],
+    )
+
+
+def breaker_json(breaker: Breaker) -> str:
+    """Write a breaker as the SQL function forbear.change_lanes reads it."""
+    return json.dumps(
+        {
+            "state": breaker.state,
+            "since": breaker.since.isoformat(),
+            "failures": breaker.failures,
+            "trips": breaker.trips,
+            "until": None if breaker.until is None else breaker.until.isoformat(),
+            "epoch": breaker.epoch,
+            "reason": breaker.reason,
+        }
+    )
+
+
+def request_for(lease: Lease, now: datetime) -> Request:
+    """The request of an attempt: signed (Standard Webhooks 1.0), with Forbear's headers and then the endpoint's own.
+
+    Args:
+        lease: the delivery.
+        now: the time, by the database's clock.
+
+    Raises:
+        Unsendable: the endpoint cannot be used.
+    """
+    endpoint = lease.lane.endpoint
+    if isinstance(endpoint, Unsendable):
+        raise endpoint
+    event_id = ids.encode(ids.Prefix.EVENT, lease.event_id)
+    timestamp = int(now.timestamp())
+    headers = [
+        (b"content-type", lease.content_type.encode("latin-1")),
+        (b"user-agent", USER_AGENT.encode()),
+        (b"webhook-id", event_id.encode()),
+        (b"webhook-timestamp", str(timestamp).encode()),
+        (b"webhook-signature", signing.sign(endpoint.keys, event_id, timestamp, lease.payload).encode()),
+        (b"idempotency-key", ids.encode(ids.Prefix.DELIVERY, lease.delivery_id).encode()),
+        (b"forbear-type", lease.event_type.encode()),
+        (b"forbear-attempt", str(lease.number).encode()),
+    ]
+    if lease.replay_id is not None:
+        headers.append((b"forbear-replay", ids.encode(ids.Prefix.REPLAY, lease.replay_id).encode()))
+    return Request(
+        url=endpoint.url,
+        headers=(*headers, *endpoint.headers),
+        body=lease.payload,
+        timeout_s=endpoint.policy.timeout_s,
+        connect_timeout_s=endpoint.policy.connect_timeout_s,
+    )
+
+
+def evidence_of(request: Request, own_headers: int) -> bytes:
+    """The request's header block as an attempt keeps it: the endpoint's own values, the last ones, are left out.
+
+    They are the customer's and may be credentials.
+    """
+    shown = len(request.headers) - own_headers
+    return b"\r\n".join(
+        [b"%b: %b" % (name, value if n < shown else b"***") for n, (name, value) in enumerate(request.headers)]
+    )

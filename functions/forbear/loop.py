@@ -1,0 +1,363 @@
+"""The claim loop: lease what is due, send it, settle what came of it, until there is nothing to do or time is up.
+
+Owns the claimer's course: when to claim, settle, take over, hand on and go to sleep. One coroutine talks to the
+database, one statement after another; attempts run beside it and hand their results over, so that batches grow by
+themselves while the database is busy. Knows no SQL and no AWS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import Protocol
+from uuid import UUID, uuid4
+
+from forbear.attempting import Attempted, attempt
+from forbear.db import Unavailable
+from forbear.leases import Lease
+from forbear.policy.breaker import Breaker, Outcome, after
+from forbear.sender import Sender
+from forbear.store import BreakerChange, Store
+
+logger = logging.getLogger(__name__)
+
+BATCH = 500
+# An awake claimer looks this often whether there is something new; nobody calls it while its mark says it is awake.
+LOOK_EVERY_S = 0.02
+MARK_FOR_S = 5.0
+RENEW_AFTER_S = 1.5
+REAP_EVERY_S = 5.0
+# A claimer stops claiming this long before its time is up (an attempt takes 30 s at most), or after half of a short one.
+STOP_BEFORE_END_S = 45.0
+# What is still in flight this long before the end is given up, so that its results can be settled.
+ABANDON_BEFORE_END_S = 3.0
+CALL_HELP_AFTER_S = 1.0
+LATER_S = 0.5
+
+
+class Waking(Protocol):
+    """What the loop asks of the platform. Failures are the implementation's to log; nothing is raised."""
+
+    async def keep_ticking(self) -> None:
+        """Have the schedule tick."""
+
+    async def stop_ticking(self, until: float | None) -> None:
+        """Have the schedule rest: until so many seconds from now, or (None) until somebody calls."""
+
+    async def call(self, reason: str) -> None:
+        """Start another claimer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a claimer. Times in seconds, `payload_bytes` in bytes."""
+
+    in_flight: int = 1000
+    payload_bytes: int = 32 << 20
+    claimers: int = 4
+    linger_s: float = 1.0
+    tick_s: float = 60.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a claimer did in its life: attempts by verdict, and everything else it moved."""
+
+    claimed: int = 0
+    settled: int = 0
+    delivered: int = 0
+    retried: int = 0
+    dead: int = 0
+    returned: int = 0
+    late: int = 0
+    reaped: int = 0
+
+
+class ClaimLoop:
+    """One claimer's life.
+
+    Args:
+        store: its database.
+        sender: what sends its requests.
+        waking: the platform.
+        limits: its bounds.
+        rng: for jitter.
+    """
+
+    def __init__(self, store: Store, sender: Sender, waking: Waking, limits: Limits, rng: Random) -> None:
+        self.id = uuid4()
+        self.tally = Tally()
+        self._store = store
+        self._sender = sender
+        self._waking = waking
+        self._limits = limits
+        self._rng = rng
+        self._tasks: dict[asyncio.Task[None], Lease] = {}
+        self._bytes = 0
+        self._results: list[Attempted] = []
+        self._changed = asyncio.Event()
+        self._stopping = False
+        self._breakers: dict[UUID, Breaker] = {}
+        self._marked_at = self._reaped_at = self._claimed_at = -1e9
+        self._busy_at = time.monotonic()
+        self._full_since: float | None = None
+
+    def stop(self) -> None:
+        """Claim no more; end when what is in flight has been settled. Safe from a signal handler of the loop."""
+        self._stopping = True
+        self._changed.set()
+
+    async def run(self, time_left_s: float, *, only_if_alone: bool = False) -> Tally:
+        """Work until there is nothing to do, or the time is nearly up.
+
+        Args:
+            time_left_s: how long this may take.
+            only_if_alone: return at once when another claimer is awake (a tick of the schedule).
+        """
+        end = time.monotonic() + time_left_s
+        stop_at = end - min(STOP_BEFORE_END_S, time_left_s / 2)
+        if not await self._begin(only_if_alone):
+            return self.tally
+        try:
+            handed_on = False
+            while time.monotonic() < end - ABANDON_BEFORE_END_S:
+                over = self._stopping or time.monotonic() > stop_at
+                if over and not handed_on:
+                    handed_on = True
+                    await self._hand_on()
+                if over and not self._tasks and not self._results:
+                    return self.tally
+                try:
+                    asleep = await self._turn(claiming=not over)
+                except Unavailable as error:
+                    logger.warning("database unavailable: %s", error)
+                    await self._wait(LATER_S)
+                    continue
+                if asleep:
+                    return self.tally
+            await self._abandon()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await self._forget_mark()
+        return self.tally
+
+    async def _begin(self, only_if_alone: bool) -> bool:
+        """Mark itself awake and have the schedule tick, before anything is claimed. False: there is no need for it."""
+        awake = await self._store.stay_awake(self.id, MARK_FOR_S)
+        self._marked_at = time.monotonic()
+        if awake.others >= (1 if only_if_alone else self._limits.claimers):
+            await self._store.fall_asleep(self.id)
+            return False
+        if awake.schedule != "ticking":
+            await self._tick_on()
+        return True
+
+    async def _tick_on(self) -> None:
+        await self._waking.keep_ticking()
+        await self._store.note_schedule("ticking")
+
+    async def _turn(self, *, claiming: bool) -> bool:
+        """One round: settle, keep the mark, take over, claim, and wait if there was nothing. True: it fell asleep."""
+        now = time.monotonic()
+        if now - self._marked_at > RENEW_AFTER_S:
+            await self._store.stay_awake(self.id, MARK_FOR_S)
+            self._marked_at = now
+        if now - self._reaped_at > REAP_EVERY_S:
+            self.tally.reaped += await self._store.reap()
+            self._reaped_at = now
+        if self._results:
+            await self._settle()
+            self._busy_at = time.monotonic()
+        claimed = await self._claim() if claiming and self._may_claim() else 0
+        if claimed:
+            self._busy_at = time.monotonic()
+        elif not self._results:
+            if claiming and not self._tasks and await self._rest():
+                return True
+            await self._wait(LOOK_EVERY_S)
+        return False
+
+    def _may_claim(self) -> bool:
+        """Whether to claim now: at once while there is much room, now and then while there is little."""
+        free = self._limits.in_flight - len(self._tasks)
+        if free <= 0 or self._bytes >= self._limits.payload_bytes:
+            return False
+        return free >= self._limits.in_flight // 8 or time.monotonic() - self._claimed_at > LOOK_EVERY_S
+
+    async def _claim(self) -> int:
+        slots = min(self._limits.in_flight - len(self._tasks), BATCH)
+        leases = await self._store.claim(slots, self._limits.payload_bytes - self._bytes)
+        self._claimed_at = time.monotonic()
+        for lease in leases:
+            self._breakers[lease.lane.endpoint_id] = lease.lane.breaker
+            self._bytes += len(lease.payload)
+            task = asyncio.create_task(self._attempt(lease))
+            self._tasks[task] = lease
+            task.add_done_callback(self._done)
+        self.tally.claimed += len(leases)
+        await self._call_help(len(leases))
+        return len(leases)
+
+    async def _attempt(self, lease: Lease) -> None:
+        attempted = await attempt(lease, self._sender, self._store.now, self._rng)
+        self._results.append(attempted)
+        self._changed.set()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._bytes -= len(self._tasks.pop(task).payload)
+
+    async def _call_help(self, claimed: int) -> None:
+        """Full for a while, and still lanes that are ready: start another claimer."""
+        if len(self._tasks) < self._limits.in_flight * 9 // 10 or not claimed:
+            self._full_since = None
+            return
+        now = time.monotonic()
+        if self._full_since is None:
+            self._full_since = now
+        elif now - self._full_since > CALL_HELP_AFTER_S:
+            self._full_since = now
+            outlook = await self._store.outlook(self.id)
+            if outlook.others + 1 < self._limits.claimers and outlook.next_at and outlook.next_at <= outlook.clock:
+                await self._waking.call("full")
+
+    async def _settle(self) -> None:
+        batch, self._results = self._results[:BATCH], self._results[BATCH:]
+        try:
+            changes, rest = self._judge_breakers(batch)
+            waits: dict[UUID, float] = defaultdict(float)
+            for one in batch:
+                if one.hold_lane_s is not None:
+                    lane = one.result.lease.lane.endpoint_id
+                    waits[lane] = max(waits[lane], one.hold_lane_s)
+            gone = {one.result.lease.lane.endpoint_id for one in batch if one.outcome.verdict == "gone"}
+            settled = await self._store.settle([one.result for one in batch], changes, waits, sorted(gone))
+        except BaseException:
+            self._results = batch + self._results
+            raise
+        late = settled.late
+        for change in changes:
+            self._breakers[change.endpoint_id] = change.after
+        for one in batch:
+            if one.result.lease.delivery_id in late:
+                self.tally.late += 1
+            else:
+                self.tally.settled += 1
+                kind = {"delivered": "delivered", "retry": "retried", "dead": "dead", "return": "returned"}
+                name = kind[one.result.outcome]
+                setattr(self.tally, name, getattr(self.tally, name) + 1)
+        await self._judge_again(settled.stale, rest)
+
+    def _judge_breakers(
+        self, batch: list[Attempted]
+    ) -> tuple[list[BreakerChange], dict[UUID, list[tuple[Attempted, Outcome]]]]:
+        """The breakers that a batch changes, in the order of their lanes; and the outcomes by lane."""
+        lanes: dict[UUID, list[tuple[Attempted, Outcome]]] = defaultdict(list)
+        for one in sorted(batch, key=lambda attempted: attempted.finished):
+            lanes[one.result.lease.lane.endpoint_id].append((one, one.outcome))
+        return self._changes(lanes), lanes
+
+    def _changes(self, lanes: dict[UUID, list[tuple[Attempted, Outcome]]]) -> list[BreakerChange]:
+        changes = []
+        for endpoint_id in sorted(lanes):
+            outcomes = [outcome for _, outcome in lanes[endpoint_id]]
+            before = self._breakers[endpoint_id]
+            rule = lanes[endpoint_id][0][0].result.lease.lane.policy.breaker
+            changed = after(rule, before, outcomes, self._store.now())
+            if changed is not before:
+                changes.append(BreakerChange(endpoint_id, before, changed))
+        return changes
+
+    async def _judge_again(
+        self, stale: dict[UUID, Breaker], lanes: dict[UUID, list[tuple[Attempted, Outcome]]]
+    ) -> None:
+        """Another claimer changed these breakers meanwhile: judge the same outcomes from what they are now."""
+        for _ in range(5):
+            if not stale:
+                return
+            self._breakers.update(stale)
+            changes = self._changes({endpoint_id: lanes[endpoint_id] for endpoint_id in stale})
+            if not changes:
+                return
+            settled = await self._store.settle([], changes)
+            for change in changes:
+                if change.endpoint_id not in settled.stale:
+                    self._breakers[change.endpoint_id] = change.after
+            stale = settled.stale
+        logger.warning("%d breakers changed too often to count this batch's failures", len(stale))
+
+    async def _rest(self) -> bool:
+        """Nothing in hand and nothing due: see what is next, and go to sleep if it is far. True: asleep."""
+        outlook = await self._store.outlook(self.id)
+        if outlook.replay_at is not None and outlook.replay_at <= outlook.clock:
+            await self._store.replay_step()
+            self._busy_at = time.monotonic()
+            return False
+        if outlook.lease_at is not None and outlook.lease_at <= outlook.clock:
+            self._reaped_at = -1e9
+            return False
+        tick = timedelta(seconds=self._limits.tick_s)
+        if time.monotonic() - self._busy_at < self._limits.linger_s or (
+            outlook.earliest is not None and outlook.earliest - outlook.clock < tick
+        ):
+            return False
+        # Asleep from here on; whoever commits after this finds no mark and calls. Whoever committed before is found
+        # by looking once more.
+        await self._store.fall_asleep(self.id)
+        outlook = await self._store.outlook(self.id)
+        if outlook.earliest is not None and outlook.earliest - outlook.clock < tick:
+            await self._store.stay_awake(self.id, MARK_FOR_S)
+            self._marked_at = time.monotonic()
+            return False
+        if not outlook.others:
+            await self._tick_off(outlook.earliest and (outlook.earliest - outlook.clock).total_seconds())
+        return True
+
+    async def _tick_off(self, until: float | None) -> None:
+        """Have the schedule rest; then look whether somebody came meanwhile who relies on its ticking."""
+        await self._store.note_schedule("resting")
+        await self._waking.stop_ticking(until)
+        outlook = await self._store.outlook(self.id)
+        near = outlook.earliest is not None and (outlook.earliest - outlook.clock).total_seconds() < (until or 1e9) - 1
+        if outlook.others or near:
+            await self._tick_on()
+
+    async def _hand_on(self) -> None:
+        """Time is up, or a stop was asked for: if there is or will soon be work, start a successor now."""
+        try:
+            if self._stopping:
+                return
+            outlook = await self._store.outlook(self.id)
+            if outlook.earliest is not None and not outlook.others:
+                await self._waking.call("successor")
+        except Unavailable as error:
+            logger.warning("database unavailable, no successor called: %s", error)
+
+    async def _abandon(self) -> None:
+        """The end is near: stop what is in flight. Its leases lapse and are taken over; what has ended is settled."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            while self._results:
+                await self._settle()
+        except Unavailable as error:
+            logger.warning("database unavailable, %d results unsettled: %s", len(self._results), error)
+
+    async def _forget_mark(self) -> None:
+        try:
+            await self._store.fall_asleep(self.id)
+        except Unavailable as error:
+            logger.warning("database unavailable, the mark expires by itself: %s", error)
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait until a result is there, or so many seconds."""
+        timer = asyncio.get_running_loop().call_later(seconds, self._changed.set)
+        await self._changed.wait()
+        timer.cancel()
+        self._changed.clear()

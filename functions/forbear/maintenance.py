@@ -1,0 +1,80 @@
+"""Housekeeping: partitions for the days to come, retention by dropping whole ones, expired idempotency keys.
+
+Runs now and then from the claimer and after migrations. Nothing here scans or locks what the claimer works on.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import tuple_row
+
+from forbear.db import CONNECTION_OPTIONS, make_partitions
+
+logger = logging.getLogger(__name__)
+
+EVERY = timedelta(hours=1)
+KEYS_A_STEP = 5_000
+
+
+def maintain(url: str, retention_days: int) -> list[str]:
+    """Make partitions ahead, drop those whose retention is over, purge idempotency keys older than 24 hours.
+
+    Args:
+        url: PostgreSQL connection URL.
+        retention_days: days to keep what has ended.
+
+    Returns:
+        The names of the partitions that were dropped.
+    """
+    with psycopg.connect(url, **CONNECTION_OPTIONS) as connection:  # type: ignore[arg-type]  # see forbear.db
+        locked = connection.execute("SELECT pg_try_advisory_lock(hashtextextended('forbear.maintenance', 0))").fetchone()
+        if locked != (True,):
+            return []  # somebody else is at it; the lock goes with that connection
+        make_partitions(connection)
+        dropped = drop_old_partitions(connection, retention_days)
+        purge_keys(connection)
+        connection.execute("UPDATE forbear.control SET maintained_at = forbear.now()")
+        return dropped
+
+
+def drop_old_partitions(connection: psycopg.Connection[Any], retention_days: int) -> list[str]:
+    """Drop the daily partitions that ended more than `retention_days` days ago and that nothing needs.
+
+    DETACH … CONCURRENTLY waits for nobody's row locks and blocks no reader or writer of the parent; one that was
+    interrupted is finished first.
+    """
+    cursor = connection.cursor(row_factory=tuple_row)
+    for parent, partition in cursor.execute(
+        "SELECT inhparent::regclass::text, inhrelid::regclass::text FROM pg_inherits WHERE inhdetachpending"
+    ).fetchall():
+        connection.execute(f"ALTER TABLE {parent} DETACH PARTITION {partition} FINALIZE")
+        connection.execute(f"DROP TABLE {partition}")
+    dropped = []
+    for parent, partition in cursor.execute(
+        "SELECT parent, partition FROM forbear.droppable_partitions(%s)", (timedelta(days=retention_days),)
+    ).fetchall():
+        names = {"parent": sql.Identifier("forbear", parent), "partition": sql.Identifier("forbear", partition)}
+        connection.execute(sql.SQL("ALTER TABLE {parent} DETACH PARTITION {partition} CONCURRENTLY").format(**names))
+        connection.execute(sql.SQL("DROP TABLE {partition}").format(**names))
+        logger.info("dropped partition %s", partition)
+        dropped.append(str(partition))
+    return dropped
+
+
+def purge_keys(connection: psycopg.Connection[Any]) -> None:
+    """Delete idempotency keys older than 24 hours, in small steps along their index."""
+    while (
+        connection.execute(
+            "DELETE FROM forbear.idempotency_keys WHERE (tenant, key) IN ("
+            "  SELECT tenant, key FROM forbear.idempotency_keys WHERE created_at <= forbear.now() - interval '24 hours'"
+            "  ORDER BY created_at LIMIT %s FOR UPDATE SKIP LOCKED)",
+            (KEYS_A_STEP,),
+        ).rowcount
+        == KEYS_A_STEP
+    ):
+        pass

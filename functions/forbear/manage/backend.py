@@ -1,0 +1,59 @@
+"""What every operation of the management API works with: the database, the settings, and the way to wake a claimer.
+
+Owns nothing of its own. Knows no operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from forbear.db import Connection, Database
+from forbear.replays import call_claimer
+from forbear.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What an operation works with."""
+
+    database: Database
+    settings: Settings
+
+    def read[T](self, work: Callable[[Connection], T]) -> T:
+        """Run what changes nothing, or nothing more when it runs twice.
+
+        Raises:
+            Unavailable: the database cannot be reached.
+        """
+        return self.database.run(work, repeatable=True)
+
+    def change[T](self, work: Callable[[Connection], T], *, repeatable: bool) -> T:
+        """Run `work` as one transaction.
+
+        Raises:
+            Unavailable: the database cannot be reached, or was lost on the way.
+        """
+
+        def transaction(connection: Connection) -> T:
+            with connection.transaction():
+                return work(connection)
+
+        return self.database.run(transaction, repeatable=repeatable)
+
+    def wake(self) -> None:
+        """Have a claimer look, if none is awake: after the COMMIT that made work, in a transaction of its own.
+
+        What was committed stands, so nothing is raised.
+        """
+        if call_claimer(self.database):
+            from forbear.waking import invoke_claimer  # noqa: PLC0415 - few requests wake somebody
+
+            invoke_claimer(self.settings)
+
+
+def one(connection: Connection, sql: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a statement that always gives one."""
+    (row,) = connection.execute(sql, parameters).fetchall()
+    return row

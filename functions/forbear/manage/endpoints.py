@@ -1,0 +1,209 @@
+"""Endpoints: create, list, read, change, delete, and what holds one of them.
+
+Owns how a request changes an endpoint's rows. Knows nothing of how deliveries are sent.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from forbear import urls
+from forbear.api import ApiRequest, ApiResponse, parse_body
+from forbear.db import Connection, statement
+from forbear.guard import Guard
+from forbear.ids import Prefix, encode
+from forbear.manage import cursors
+from forbear.manage.asking import field_problem, read_query
+from forbear.manage.backend import Backend, one
+from forbear.manage.circuits import COUNT_TO, reading_of
+from forbear.manage.endpoint_rows import endpoint_of, lock, read_endpoint, target
+from forbear.manage.secrets import public_key_of
+from forbear.manage.times import HIGHEST_ID
+from forbear.models.endpoints import (
+    EVERYTHING,
+    EndpointCreated,
+    EndpointIn,
+    EndpointOut,
+    EndpointPage,
+    EndpointPatch,
+    EndpointReading,
+)
+from forbear.models.queries import Nothing, Page
+from forbear.policy.model import Policy
+from forbear.settings import Settings
+from forbear.signing import generate_secret
+
+CANCEL_AT_ONCE = 1_000
+
+
+def create(backend: Backend, request: ApiRequest) -> ApiResponse:
+    """Store a new endpoint; 201 with its secret."""
+    read_query(Nothing, request)
+    given = parse_body(EndpointIn, request.body)
+    url = checked_url(given.url, backend.settings)
+    secret = given.secret or generate_secret()
+    parameters = {
+        "tenant": given.tenant,
+        "secret": secret,
+        "paused": given.paused,
+        **_columns(url, given.event_types, given.description, given.headers, given.policy),
+    }
+
+    def work(connection: Connection) -> EndpointOut:
+        connection.execute(statement("tenant_row"), parameters)
+        made = one(connection, statement("create_endpoint"), parameters)
+        return read_endpoint(connection, made["id"], None)
+
+    made = backend.change(work, repeatable=False)
+    created = EndpointCreated(**dict(made), secret=secret, public_key=public_key_of(secret))
+    return ApiResponse(201, created, {"location": f"/v1/endpoints/{encode(Prefix.ENDPOINT, made.id)}"})
+
+
+def list_some(backend: Backend, request: ApiRequest) -> ApiResponse:
+    """A page of a tenant's endpoints, or of everybody's."""
+    query = read_query(Page, request)
+    parameters = {
+        "id": None,
+        "tenant": query.tenant,
+        "below": cursors.read_id("e", query.cursor) or HIGHEST_ID,
+        "limit": query.limit + 1,
+    }
+    rows = backend.read(lambda connection: connection.execute(statement("endpoints"), parameters).fetchall())
+    page = rows[: query.limit]
+    after = cursors.write("e", page[-1]["id"]) if len(rows) > query.limit else None
+    return ApiResponse(200, EndpointPage(items=[endpoint_of(row) for row in page], next=after))
+
+
+def read(backend: Backend, request: ApiRequest) -> ApiResponse:
+    """An endpoint, and how it is doing."""
+    endpoint_id, tenant = target(request)
+
+    def work(connection: Connection) -> EndpointReading:
+        endpoint = read_endpoint(connection, endpoint_id, tenant)
+        traffic = one(connection, statement("traffic"), {"id": endpoint_id, "count_to": COUNT_TO})
+        return EndpointReading(**{**dict(endpoint), "circuit": reading_of(endpoint.circuit, traffic)})
+
+    return ApiResponse(200, backend.read(work))
+
+
+def change(backend: Backend, request: ApiRequest) -> ApiResponse:
+    """Change what is given; 200 with the endpoint."""
+    endpoint_id, tenant = target(request)
+    given = parse_body(EndpointPatch, request.body)
+    fields = given.model_fields_set
+    url = checked_url(given.url, backend.settings) if "url" in fields else None
+
+    def work(connection: Connection) -> EndpointOut:
+        row = lock(connection, endpoint_id, tenant)
+        connection.execute(
+            statement("change_endpoint"),
+            {
+                "id": endpoint_id,
+                "tenant": row["tenant"],
+                **_columns(
+                    url or row["url"],
+                    given.event_types or EVERYTHING if "event_types" in fields else row["event_types"],
+                    given.description or "" if "description" in fields else row["description"],
+                    given.headers or {} if "headers" in fields else row["headers"],
+                    _changed(Policy.model_validate(row["policy"]), given.policy)
+                    if "policy" in fields
+                    else Policy.model_validate(row["policy"]),
+                ),
+            },
+        )
+        return read_endpoint(connection, endpoint_id, tenant)
+
+    changed = backend.change(work, repeatable=True)
+    backend.wake()
+    return ApiResponse(200, changed)
+
+
+def delete(backend: Backend, request: ApiRequest) -> ApiResponse:
+    """Delete an endpoint and cancel what is unfinished: some of it at once, the rest by the claimer; 204."""
+    endpoint_id, tenant = target(request)
+
+    def work(connection: Connection) -> int:
+        lock(connection, endpoint_id, tenant)
+        connection.execute(statement("delete_endpoint"), {"id": endpoint_id})
+        row = one(connection, statement("cancel_deleted"), {"id": endpoint_id, "limit": CANCEL_AT_ONCE})
+        return int(row["cancelled"])
+
+    if backend.change(work, repeatable=False) == CANCEL_AT_ONCE:
+        backend.wake()
+    return ApiResponse(204)
+
+
+def pause(backend: Backend, request: ApiRequest) -> ApiResponse:
+    """Hold an endpoint's deliveries until it is resumed."""
+    return _switch(backend, request, "pause_endpoint", wake=False)
+
+
+def resume(backend: Backend, request: ApiRequest) -> ApiResponse:
+    """End a pause; what was held goes out."""
+    return _switch(backend, request, "resume_endpoint", wake=True)
+
+
+def enable(backend: Backend, request: ApiRequest) -> ApiResponse:
+    """Enable an endpoint that was disabled; what was held goes out."""
+    return _switch(backend, request, "enable_endpoint", wake=True)
+
+
+def reset_breaker(backend: Backend, request: ApiRequest) -> ApiResponse:
+    """Close the breaker as if nothing had failed, and end the wait that a Retry-After asked for."""
+    return _switch(backend, request, "reset_breaker", wake=True)
+
+
+def checked_url(text: str, settings: Settings) -> str:
+    """An endpoint's URL as it is kept.
+
+    Raises:
+        Problem: 422, it is none, or leads where nothing may be sent.
+    """
+    try:
+        url = urls.parse(text, allow_http=settings.allow_http, ports=frozenset(settings.ports) or None)
+    except urls.InvalidUrl as error:
+        raise field_problem("url", str(error)) from None
+    refusal = Guard(settings.allow_networks).refusal_of_host(url.host)
+    if refusal is not None:
+        raise field_problem("url", f"webhooks cannot go there: {refusal}")
+    return str(url)
+
+
+def _switch(backend: Backend, request: ApiRequest, name: str, *, wake: bool) -> ApiResponse:
+    endpoint_id, tenant = target(request)
+
+    def work(connection: Connection) -> EndpointOut:
+        connection.execute(statement(name), {"id": endpoint_id, "tenant": tenant})
+        return read_endpoint(connection, endpoint_id, tenant)
+
+    endpoint = backend.change(work, repeatable=True)
+    if wake:
+        backend.wake()
+    return ApiResponse(200, endpoint)
+
+
+def _changed(stored: Policy, given: Policy | None) -> Policy:
+    """A policy in which the parts given are replaced; None: the default one."""
+    if given is None:
+        return Policy()
+    return Policy(
+        **{name: getattr(given if name in given.model_fields_set else stored, name) for name in Policy.model_fields}
+    )
+
+
+def _columns(
+    url: str, event_types: list[str], description: str, headers: dict[str, str], policy: Policy
+) -> dict[str, Any]:
+    """An endpoint's settings as columns, its lane's copies of the policy's limits among them."""
+    return {
+        "url": url,
+        "event_types": event_types,
+        "description": description,
+        "headers": json.dumps(headers),
+        "policy": policy.model_dump_json(),
+        "timeout_s": policy.timeout_s,
+        "concurrency": policy.limits.concurrency,
+        "rate_per_s": policy.limits.rate_per_s,
+        "burst": policy.limits.bucket_size or 1,
+    }

@@ -1,0 +1,40 @@
+"""Deliveries that somebody asks an endpoint to be given: a test event, and what it missed."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from forbear.api import ApiRequest, ApiResponse, parse_body
+from forbear.db import Connection, statement
+from forbear.ids import Prefix, encode
+from forbear.manage.backend import Backend
+from forbear.manage.endpoint_rows import not_found, read_endpoint, target
+from forbear.models.endpoints import BackfillAccepted, BackfillIn, DeliveryAccepted
+from forbear.replays import start_backfill
+
+
+def send_test(backend: Backend, request: ApiRequest) -> ApiResponse:
+    """Send an endpoint an event of type forbear.test, through the queue like any other; 202."""
+    endpoint_id, tenant = target(request)
+    parameters = {"id": endpoint_id, "tenant": tenant, "shown_id": encode(Prefix.ENDPOINT, endpoint_id)}
+    row = backend.change(
+        lambda connection: connection.execute(statement("test_event"), parameters).fetchone(), repeatable=False
+    )
+    if row is None:
+        raise not_found(endpoint_id)
+    backend.wake()
+    return ApiResponse(202, DeliveryAccepted(**row))
+
+
+def backfill(backend: Backend, request: ApiRequest) -> ApiResponse:
+    """Give an endpoint the events that it did not get; 202, and the claimer works on."""
+    endpoint_id, tenant = target(request)
+    given = parse_body(BackfillIn, request.body)
+
+    def work(connection: Connection) -> UUID:
+        read_endpoint(connection, endpoint_id, tenant)
+        return start_backfill(connection, endpoint_id, given.since, given.until, given.types)
+
+    backfill_id = backend.read(work)
+    backend.wake()
+    return ApiResponse(202, BackfillAccepted(id=backfill_id))

@@ -1,0 +1,317 @@
+"""Replays and backfills: asked for, counted, read and cancelled.
+
+Owns the orders and their first steps; what a step does is SQL (migration 0006), and the claimer runs the steps that
+are left. Knows no HTTP but the problems that a caller is told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg.rows import DictRow
+from psycopg.types.json import Json
+
+from forbear import ids
+from forbear.api import Problem
+from forbear.db import Connection, Database, Unavailable, statement
+from forbear.models.replays import (
+    BackfillSelection,
+    DryRun,
+    ReplayAccepted,
+    ReplayFilter,
+    ReplayIn,
+    ReplayOut,
+    ReplayReading,
+    StillPending,
+    Unchanged,
+)
+
+STEP_ROWS: Final = 1_000
+# Steps that a call runs itself, a few hundredths of a second each: what is small is done when the caller hears of it.
+FIRST_STEPS: Final = 5
+FIRST_CANCEL_STEPS: Final = 20
+# A dry run's bounds.
+COUNT_TO: Final = 1_000_000
+COUNT_ROWS: Final = 10_000
+COUNT_FOR_S: Final = 5.0
+STILL_PENDING_BOUND: Final = 10_000
+
+_NIL: Final = UUID(int=0)
+# The columns of forbear.replays by which a replay selects.
+_NO_SELECTION: Final = dict.fromkeys(
+    ("deliveries", "tenant", "endpoint_id", "types", "status", "reason", "since", "until", "rate_per_s", "at")
+)
+
+
+def dry_run(database: Database, order: ReplayIn, tenant: str | None) -> DryRun:
+    """Count what a replay would put back, by a filter up to a million deliveries or for five seconds.
+
+    Args:
+        database: where.
+        order: the replay; when and how fast it would run does not matter.
+        tenant: only what is this tenant's is known; None: all is.
+
+    Raises:
+        Problem: as `submit`.
+    """
+    if order.deliveries is not None:
+        known, unknown, unchanged = _look_up(database, order.deliveries, tenant)
+        return DryRun(matched=len(known) - len(unchanged), more=False, unknown=unknown, unchanged_deliveries=unchanged)
+    selection = _selection(database, order, tenant)
+    place: dict[str, Any] = {"lane": _NIL, "cursor": _NIL}
+    stop_at = time.monotonic() + COUNT_FOR_S
+    matched, finished = 0, False
+    while not finished and matched < COUNT_TO and time.monotonic() < stop_at:
+        row = _count(database, selection | place)
+        matched, finished = matched + row["matched"], row["finished"]
+        place = {"lane": row["lane"], "cursor": row["cursor"]}
+    return DryRun(matched=matched, more=not finished, unknown=[], unchanged_deliveries=[])
+
+
+def submit(database: Database, order: ReplayIn, tenant: str | None) -> ReplayAccepted:
+    """Store a replay, and run its first steps unless it is to start later.
+
+    It is not repeatable: a second call replays once more what has ended by then. What is unfinished, it leaves alone.
+
+    Args:
+        database: where.
+        order: what to replay, when and how fast.
+        tenant: only what is this tenant's is known; None: all is.
+
+    Raises:
+        Problem: 404, there is no such endpoint or none of the deliveries; 409, the endpoint was deleted; 422, the
+            filter names another tenant than `tenant`.
+    """
+    unknown: list[UUID] = []
+    unchanged: list[Unchanged] = []
+    if order.deliveries is not None:
+        known, unknown, unchanged = _look_up(database, order.deliveries, tenant)
+        selection = _NO_SELECTION | {"deliveries": known, "tenant": tenant}
+    else:
+        selection = _selection(database, order, tenant)
+    selection |= {"rate_per_s": order.rate, "at": order.at}
+    replay_id = database.run(lambda connection: _create(connection, "replay", selection), repeatable=False)
+    if order.at is None:
+        # With a rate, the second step is due when the first one's deliveries have been.
+        _run_steps(database, replay_id, FIRST_STEPS if order.rate is None else 1)
+    return ReplayAccepted(
+        **dict(read(database, replay_id, tenant)),
+        unknown=unknown,
+        unchanged_deliveries=unchanged if order.at is None else [],
+    )
+
+
+def start_backfill(
+    connection: Connection, endpoint_id: UUID, since: datetime, until: datetime | None, types: Sequence[str] | None
+) -> UUID:
+    """Store a backfill and run its first steps: events that the endpoint subscribes to and did not get.
+
+    Repeatable: no event becomes a second delivery. Afterwards the claimer must be called, as after all that makes work.
+
+    Args:
+        connection: in autocommit mode; each step is a transaction of its own.
+        endpoint_id: an endpoint that is not deleted.
+        since: events from then on.
+        until: events before then; None: until now.
+        types: subscription patterns that narrow down the endpoint's; None: they stay.
+
+    Returns:
+        The backfill's id; its progress is read as a replay's.
+    """
+    selection = _NO_SELECTION | {
+        "endpoint_id": endpoint_id,
+        "since": since,
+        "until": until,
+        "types": None if types is None else list(types),
+    }
+    backfill_id = _create(connection, "backfill", selection)
+    for _ in range(FIRST_STEPS):
+        if not _step(connection, backfill_id):
+            break
+    return backfill_id
+
+
+def read(database: Database, replay_id: UUID, tenant: str | None) -> ReplayReading:
+    """Read how far a replay or backfill has come.
+
+    Raises:
+        Problem: 404, there is none with this id, or it is not this tenant's.
+    """
+
+    def work(connection: Connection) -> tuple[list[DictRow], int]:
+        rows = connection.execute(statement("read_replays"), {"id": replay_id, "tenant": tenant, "limit": 1}).fetchall()
+        pending = connection.execute(
+            statement("count_still_pending"), {"id": replay_id, "bound": STILL_PENDING_BOUND + 1}
+        ).fetchone()
+        return rows, pending["count"] if pending else 0
+
+    rows, pending = database.run(work, repeatable=True)
+    if not rows:
+        raise _no_replay(replay_id)
+    still_pending = StillPending(count=min(pending, STILL_PENDING_BOUND), more=pending > STILL_PENDING_BOUND)
+    return ReplayReading(**_shown(rows[0]), still_pending=still_pending)
+
+
+def newest(database: Database, limit: int, tenant: str | None) -> list[ReplayOut]:
+    """Read the newest replays and backfills, `limit` at most; a tenant's, or (None) all."""
+    rows = database.run(
+        lambda connection: connection.execute(
+            statement("read_replays"), {"id": None, "tenant": tenant, "limit": limit}
+        ).fetchall(),
+        repeatable=True,
+    )
+    return [ReplayOut(**_shown(row)) for row in rows]
+
+
+def cancel(database: Database, replay_id: UUID, tenant: str | None) -> ReplayReading:
+    """Cancel a replay or backfill: nothing more is put back, and what it put back and is pending is cancelled.
+
+    What is being sent goes on. Cancelling again cancels what has come back since. Large ones are `cancelling` when this
+    returns, and the claimer goes on.
+
+    Raises:
+        Problem: 404, there is none with this id, or it is not this tenant's.
+    """
+    found = database.run(
+        lambda connection: connection.execute(
+            statement("cancel_replay"), {"id": replay_id, "tenant": tenant}
+        ).fetchone(),
+        repeatable=True,
+    )
+    if found is None:
+        raise _no_replay(replay_id)
+    _run_steps(database, replay_id, FIRST_CANCEL_STEPS)
+    return read(database, replay_id, tenant)
+
+
+def call_claimer(database: Database) -> bool:
+    """After work was made: whether the caller must invoke a claimer.
+
+    An answer that was lost may have been yes; a claimer too many does no harm, one too few does.
+    """
+    try:
+        row = database.run(
+            lambda connection: connection.execute("SELECT forbear.call_claimer() AS called").fetchone(),
+            repeatable=False,
+        )
+    except Unavailable:
+        return True
+    return row is None or bool(row["called"])
+
+
+def _look_up(
+    database: Database, wanted: Sequence[UUID], tenant: str | None
+) -> tuple[list[UUID], list[UUID], list[Unchanged]]:
+    """The deliveries that there are, those that there are not, and which of the former stay as they are."""
+    rows = database.run(
+        lambda connection: connection.execute(
+            "SELECT * FROM forbear.standings(%s, %s)", (list(wanted), tenant)
+        ).fetchall(),
+        repeatable=True,
+    )
+    known = [row["id"] for row in rows]
+    unknown = sorted(set(wanted) - set(known))
+    if not known:
+        shown = [ids.encode(ids.Prefix.DELIVERY, one) for one in unknown]
+        raise Problem(404, "there is none of these deliveries", unknown=shown)
+    unchanged = [Unchanged(id=row["id"], because=row["standing"]) for row in rows if row["standing"] != "finished"]
+    return known, unknown, unchanged
+
+
+def _selection(database: Database, order: ReplayIn, tenant: str | None) -> dict[str, Any]:
+    """A filter as columns of forbear.replays."""
+    wanted = order.filter
+    if wanted is None:
+        raise ValueError("an order without deliveries has a filter")
+    if tenant is not None and wanted.tenant not in {None, tenant}:
+        raise Problem(422, f"the filter names the tenant {wanted.tenant}, the query {tenant}: name one")
+    tenant = wanted.tenant or tenant
+    if wanted.endpoint is not None:
+        _check_endpoint(database, wanted.endpoint, tenant)
+    return _NO_SELECTION | {
+        "tenant": tenant,
+        "endpoint_id": wanted.endpoint,
+        "types": wanted.type and [wanted.type],
+        "status": wanted.status,
+        "reason": wanted.reason,
+        "since": wanted.since,
+        "until": wanted.until,
+    }
+
+
+def _check_endpoint(database: Database, endpoint_id: UUID, tenant: str | None) -> None:
+    row = database.run(
+        lambda connection: connection.execute(
+            "SELECT tenant, deleted_at FROM forbear.endpoints WHERE id = %s", (endpoint_id,)
+        ).fetchone(),
+        repeatable=True,
+    )
+    shown = ids.encode(ids.Prefix.ENDPOINT, endpoint_id)
+    if row is None or tenant not in {None, row["tenant"]}:
+        raise Problem(404, f"there is no endpoint {shown}")
+    if row["deleted_at"] is not None:
+        raise Problem(409, f"the endpoint {shown} was deleted: its deliveries cannot be replayed")
+
+
+def _create(connection: Connection, kind: str, selection: dict[str, Any]) -> UUID:
+    row = connection.execute(statement("create_replay"), {"kind": kind, **selection}).fetchone()
+    if row is None:
+        raise RuntimeError("INSERT … RETURNING gave no row")
+    return UUID(str(row["id"]))
+
+
+def _count(database: Database, replay: dict[str, Any]) -> DictRow:
+    """Count on from where a replay that is not stored stands."""
+    columns = {name: str(value) if isinstance(value, UUID | datetime) else value for name, value in replay.items()}
+    row = database.run(
+        lambda connection: connection.execute(
+            statement("count_replayable"), {"replay": Json(columns), "limit": COUNT_ROWS}
+        ).fetchone(),
+        repeatable=True,
+    )
+    if row is None:
+        raise RuntimeError("a function's row is missing")
+    return row
+
+
+def _run_steps(database: Database, replay_id: UUID, steps: int) -> None:
+    for _ in range(steps):
+        if not database.run(lambda connection: _step(connection, replay_id), repeatable=True):
+            return
+
+
+def _step(connection: Connection, replay_id: UUID) -> int:
+    """Run a step. Gives the rows looked at: 0 if there is nothing to do now."""
+    row = connection.execute("SELECT forbear.step_replay(%s, %s) AS walked", (replay_id, STEP_ROWS)).fetchone()
+    return (row and row["walked"]) or 0
+
+
+def _shown(row: DictRow) -> dict[str, Any]:
+    """A row of read_replays as the fields of ReplayOut."""
+    shared = {"tenant": row["tenant"], "endpoint": row["endpoint_id"], "since": row["since"], "until": row["until"]}
+    wanted: ReplayFilter | BackfillSelection | None = None
+    if row["kind"] == "backfill":
+        wanted = BackfillSelection.model_construct(**shared, types=row["types"])
+    elif row["deliveries"] is None:
+        wanted = ReplayFilter.model_construct(
+            **shared,
+            all=row["tenant"] is None and row["endpoint_id"] is None,
+            type=row["types"] and row["types"][0],
+            status=row["status"],
+            reason=row["reason"],
+        )
+    return {
+        **{name: row[name] for name in ("id", "kind", "state", "deliveries", "matched", "unchanged", "cancelled")},
+        "filter": wanted,
+        "rate": row["rate_per_s"],
+        "at": row["step_at"] if row["ended_at"] is None else None,
+        **{name: row[name] for name in ("created_at", "started_at", "ended_at")},
+    }
+
+
+def _no_replay(replay_id: UUID) -> Problem:
+    return Problem(404, f"there is no replay {ids.encode(ids.Prefix.REPLAY, replay_id)}")

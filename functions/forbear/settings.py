@@ -1,0 +1,91 @@
+"""What can be set from outside: one model, read from environment variables named FORBEAR_ and the field's name.
+
+The only place that reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+PREFIX = "FORBEAR_"
+
+
+class InvalidSettings(ValueError):
+    """A setting is missing or out of bounds; the message names the environment variable and what it takes."""
+
+
+def _split(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _networks(value: object) -> object:
+    parts = _split(value)
+    return tuple(ip_network(part) for part in parts) if isinstance(parts, tuple) else value
+
+
+class Settings(BaseModel):
+    """Forbear's settings, with their defaults, bounds and units."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    database_url: str = Field(description="PostgreSQL connection URL (postgresql://user:password@host:port/database).")
+    retention_days: int = Field(
+        default=30, ge=1, le=3650, description="Days to keep events, deliveries and attempts after they ended."
+    )
+    allow_http: bool = Field(default=False, description="Whether endpoints may be plain http.")
+    allow_networks: Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_networks)] = Field(
+        default=(),
+        description="Networks (comma-separated CIDR) that endpoints may lie in although they are not public.",
+    )
+    ports: Annotated[tuple[int, ...], BeforeValidator(_split)] = Field(
+        default=(), description="Ports that endpoints may have (comma-separated); empty: any."
+    )
+    max_in_flight: int = Field(default=1000, ge=1, le=5000, description="Requests in flight at most, per claimer.")
+    max_claimers: int = Field(default=4, ge=1, le=50, description="Claimers awake at once at most.")
+    max_batch_bytes: int = Field(
+        default=32 << 20, ge=1 << 20, description="Payload bytes that a claimer holds in memory at most, about."
+    )
+    linger_s: float = Field(
+        default=1.0, ge=0, le=60, description="Seconds a claimer with nothing to do stays before it goes to sleep."
+    )
+    tick_s: float = Field(
+        default=60.0,
+        ge=0.1,
+        le=900,
+        description="Seconds between two ticks of the schedule; work due sooner is awaited.",
+    )
+    claimer_function: str | None = Field(default=None, description="Name of the claimer function, for waking it.")
+    schedule_name: str | None = Field(default=None, description="Name of the claimer's EventBridge schedule.")
+    schedule_group: str = Field(default="default", description="The schedule's group.")
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Settings:
+        """Read the settings from environment variables.
+
+        Raises:
+            InvalidSettings: a variable is missing or not as its field wants it.
+        """
+        given = {
+            name: environment[PREFIX + name.upper()]
+            for name in cls.model_fields
+            if PREFIX + name.upper() in environment
+        }
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = PREFIX + str(first["loc"][0]).upper()
+            about = cls.model_fields[str(first["loc"][0])].description
+            raise InvalidSettings(f"{name}: {first['msg']}. It takes: {about}") from error
+
+
+@cache
+def settings() -> Settings:
+    """The settings of this process, read once."""
+    return Settings.read(os.environ)

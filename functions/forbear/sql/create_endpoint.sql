@@ -1,0 +1,21 @@
+-- Stores an endpoint with its lane, subscriptions and secret. The tenant's row is there already; its lock lets no pause
+-- of the tenant pass by: a pause that commits first is seen here, one that comes later finds the lane.
+WITH holder AS MATERIALIZED (
+    SELECT t.paused_at FROM forbear.tenants t WHERE t.tenant = %(tenant)s FOR SHARE
+), endpoint AS (
+    INSERT INTO forbear.endpoints (tenant, url, description, event_types, headers, policy)
+    VALUES (%(tenant)s, %(url)s, %(description)s, %(event_types)s::text[], %(headers)s::jsonb, %(policy)s::jsonb)
+    RETURNING id
+), lane AS (
+    INSERT INTO forbear.lanes (endpoint_id, tenant, paused_at, tenant_paused_at, timeout_s, concurrency, rate_per_s,
+                               burst)
+    SELECT e.id, %(tenant)s, CASE WHEN %(paused)s THEN forbear.now() END, h.paused_at,
+           %(timeout_s)s, %(concurrency)s, %(rate_per_s)s, %(burst)s
+    FROM endpoint e CROSS JOIN holder h
+), subscription AS (
+    INSERT INTO forbear.subscriptions (tenant, pattern, endpoint_id)
+    SELECT %(tenant)s, p.pattern, e.id FROM endpoint e CROSS JOIN unnest(%(event_types)s::text[]) AS p (pattern)
+), secret AS (
+    INSERT INTO forbear.secrets (endpoint_id, secret) SELECT e.id, %(secret)s FROM endpoint e
+)
+SELECT e.id FROM endpoint e

@@ -1,0 +1,10 @@
+-- First half of a list (delivery_page is the second): an event's deliveries.
+WITH scanned AS (
+    SELECT d.id, d.event_id, d.endpoint_id, d.state, d.reason, d.generation, d.attempts, d.payload_bytes, d.due_at,
+           d.replay_id, d.ended_at
+    FROM forbear.deliveries d
+    WHERE d.event_id = %(event)s AND d.id >= %(first)s AND d.id < %(end)s
+      AND (%(endpoint)s::uuid IS NULL OR d.endpoint_id = %(endpoint)s)
+), floor AS (
+    SELECT NULL::uuid AS id WHERE false
+)

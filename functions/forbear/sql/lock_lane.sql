@@ -1,0 +1,2 @@
+-- Locks a lane.
+SELECT FROM forbear.lanes l WHERE l.endpoint_id = %(endpoint)s FOR NO KEY UPDATE

@@ -1,0 +1,156 @@
+-- The clock, the endpoints with their lanes, and what holds them.
+
+-- One clock for due times, leases, breaker windows and retention. A test or a simulation shifts or freezes it for
+-- every process at once; in production the row stays as it is here.
+CREATE TABLE forbear.clock (
+    only_row  boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
+    shift     interval    NOT NULL DEFAULT '0',
+    frozen_at timestamptz
+);
+INSERT INTO forbear.clock DEFAULT VALUES;
+
+CREATE FUNCTION forbear.now() RETURNS timestamptz
+LANGUAGE sql VOLATILE AS $$
+    SELECT coalesce(frozen_at, clock_timestamp() + shift) FROM forbear.clock
+$$;
+
+-- A UUIDv7 stamped by Forbear's clock, so that an id's time and its partition agree with everything else.
+CREATE FUNCTION forbear.new_id() RETURNS uuid
+LANGUAGE sql VOLATILE AS $$
+    SELECT uuidv7(forbear.now() - clock_timestamp())
+$$;
+
+-- The smallest UUID a UUIDv7 of that time can have (RFC 9562 5.7: 48 bits of milliseconds lead).
+CREATE FUNCTION forbear.first_id(p_at timestamptz) RETURNS uuid
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT rpad(lpad(to_hex(floor(extract(epoch FROM p_at) * 1000)::bigint), 12, '0'), 32, '0')::uuid
+$$;
+
+-- What concerns everything: the stop switch, the state the schedule was last put in, the last maintenance.
+CREATE TABLE forbear.control (
+    only_row       boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
+    paused_at      timestamptz,
+    schedule       text        NOT NULL DEFAULT 'unknown',
+    maintained_at  timestamptz NOT NULL DEFAULT '-infinity'
+);
+INSERT INTO forbear.control DEFAULT VALUES;
+
+CREATE TABLE forbear.tenants (
+    tenant    text        PRIMARY KEY,
+    paused_at timestamptz
+);
+
+CREATE TABLE forbear.endpoints (
+    id          uuid        PRIMARY KEY DEFAULT forbear.new_id(),
+    tenant      text        NOT NULL,
+    url         text        NOT NULL,
+    description text        NOT NULL DEFAULT '',
+    event_types text[]      NOT NULL CHECK (cardinality(event_types) > 0),
+    headers     jsonb       NOT NULL DEFAULT '{}',
+    policy      jsonb       NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT forbear.now(),
+    updated_at  timestamptz NOT NULL DEFAULT forbear.now(),
+    deleted_at  timestamptz
+);
+CREATE INDEX endpoints_of_tenant ON forbear.endpoints (tenant, id) WHERE deleted_at IS NULL;
+
+-- Who wants what: one row a pattern, found by equality with the patterns that a type matches.
+CREATE TABLE forbear.subscriptions (
+    tenant      text NOT NULL,
+    pattern     text NOT NULL,
+    endpoint_id uuid NOT NULL REFERENCES forbear.endpoints,
+    PRIMARY KEY (tenant, pattern, endpoint_id)
+);
+CREATE INDEX subscriptions_of_endpoint ON forbear.subscriptions (endpoint_id);
+
+-- Signing secrets in the order they sign: a rotated one signs on until it expires.
+CREATE TABLE forbear.secrets (
+    endpoint_id uuid        NOT NULL REFERENCES forbear.endpoints,
+    secret      text        NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT forbear.now(),
+    expires_at  timestamptz,
+    PRIMARY KEY (endpoint_id, created_at)
+);
+CREATE UNIQUE INDEX one_current_secret ON forbear.secrets (endpoint_id) WHERE expires_at IS NULL;
+
+-- An endpoint's queue as the claimer sees it. Whoever changes a pending delivery holds its lane's row lock, and takes
+-- it before any delivery's; several lanes are locked in the order of their ids. So nobody waits in a circle.
+CREATE TABLE forbear.lanes (
+    endpoint_id      uuid        PRIMARY KEY REFERENCES forbear.endpoints,
+    tenant           text        NOT NULL,
+    -- when to look at the lane again; infinity when it is empty
+    ready_at         timestamptz NOT NULL DEFAULT 'infinity',
+    -- no pending delivery is due earlier: the claim's index scan starts here and not in front of dead entries
+    low_water        timestamptz NOT NULL DEFAULT '-infinity',
+    -- more was due than the concurrency or the fair share let go: a settle wakes the lane
+    saturated        boolean     NOT NULL DEFAULT false,
+
+    paused_at        timestamptz,
+    tenant_paused_at timestamptz,
+    disabled_at      timestamptz,
+    disabled_reason  text,
+    deleted_at       timestamptz,
+    held             boolean     NOT NULL DEFAULT false,
+    held_since       timestamptz,
+    held_total       interval    NOT NULL DEFAULT '0',
+    -- a receiver's Retry-After
+    wait_until       timestamptz NOT NULL DEFAULT '-infinity',
+
+    timeout_s        float8      NOT NULL CHECK (timeout_s BETWEEN 0 AND 60),
+    concurrency      int         NOT NULL CHECK (concurrency > 0),
+    rate_per_s       float8      CHECK (rate_per_s > 0),
+    burst            int         NOT NULL DEFAULT 1 CHECK (burst > 0),
+    tokens           float8      NOT NULL DEFAULT 1,
+    tokens_at        timestamptz NOT NULL DEFAULT '-infinity',
+
+    breaker_state    text        NOT NULL DEFAULT 'closed' CHECK (breaker_state IN ('closed', 'open', 'half_open')),
+    breaker_since    timestamptz NOT NULL DEFAULT forbear.now(),
+    breaker_failures int         NOT NULL DEFAULT 0,
+    breaker_trips    int         NOT NULL DEFAULT 0,
+    breaker_until    timestamptz,
+    breaker_epoch    bigint      NOT NULL DEFAULT 0,
+    breaker_reason   text,
+    -- the half-open probe's lease: when it has lapsed, another probe may go
+    probe_until      timestamptz,
+
+    CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL)),
+    CHECK (held = (held_since IS NOT NULL)),
+    CHECK ((breaker_state = 'open') = (breaker_until IS NOT NULL)),
+    CHECK ((breaker_state = 'half_open') = (probe_until IS NOT NULL))
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX lanes_ready ON forbear.lanes (ready_at) WHERE NOT held AND ready_at < 'infinity';
+CREATE INDEX lanes_of_tenant ON forbear.lanes (tenant);
+
+-- `held` follows from what holds the lane; time held is summed up so that a delivery's window can leave it out.
+-- A deleted lane is not held: the claimer visits it to cancel what is left.
+CREATE FUNCTION forbear.keep_held() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.held := NEW.deleted_at IS NULL
+                AND (NEW.paused_at IS NOT NULL OR NEW.tenant_paused_at IS NOT NULL OR NEW.disabled_at IS NOT NULL);
+    IF NEW.held AND NEW.held_since IS NULL THEN
+        NEW.held_since := forbear.now();
+    ELSIF NOT NEW.held AND NEW.held_since IS NOT NULL THEN
+        NEW.held_total := NEW.held_total + (forbear.now() - NEW.held_since);
+        NEW.held_since := NULL;
+        NEW.ready_at := greatest(forbear.now(), NEW.wait_until, NEW.breaker_until, NEW.probe_until);
+        NEW.low_water := '-infinity';
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER keep_held BEFORE INSERT OR UPDATE OF paused_at, tenant_paused_at, disabled_at, deleted_at
+    ON forbear.lanes FOR EACH ROW EXECUTE FUNCTION forbear.keep_held();
+
+-- Lanes to look at: appended by whoever makes deliveries pending, in the same transaction, and consumed by claimers.
+CREATE TABLE forbear.wakes (
+    id           bigint        PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    endpoint_ids uuid[]        NOT NULL,
+    due_ats      timestamptz[] NOT NULL CHECK (cardinality(due_ats) = cardinality(endpoint_ids))
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+-- Claimers that are awake, each until its mark expires. The nil id stands for one that was called but is not up yet.
+CREATE TABLE forbear.claimers (
+    id          uuid        PRIMARY KEY,
+    awake_until timestamptz NOT NULL
+);

@@ -1,0 +1,341 @@
+-- Leasing due deliveries, fairly over lanes and within their limits.
+--
+-- A connection keeps the first plan of a statement, made perhaps when the tables were empty, for as long as it lives.
+-- So the plans here and in the next file must not hang on statistics:
+--   - a table is read by its key in a subquery that the planner cannot pull up (LATERAL … LIMIT 1, or a scalar one), or
+--     by `= ANY (array)` and nothing else;
+--   - an UPDATE or DELETE with values of its own for each row joins an array, by nested loops without materialisation:
+--     an array is taken for ten rows, and reading a whole index ten times never looks as cheap as ten look-ups;
+--   - beside `id =` no condition says or implies that lease_token is or is not null: the partial indexes, read in full,
+--     would look as good as the primary key.
+
+-- Consumes wake rows: their lanes become ready, no earlier than what bars them. A lane in another claimer's hands is
+-- not waited for; a wake row goes only when all its lanes were in hand, so none is forgotten.
+CREATE FUNCTION forbear.absorb_wakes(p_limit int) RETURNS void
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_material = off
+AS $$
+DECLARE
+    v_wakes  bigint[];
+    -- parallel: the lanes to wake with the earliest time given for each; and those of them that are in hand
+    v_lanes  uuid[];
+    v_dues   timestamptz[];
+    v_locked uuid[];
+    v_due_at timestamptz[];
+    v_missed uuid[];
+BEGIN
+    WITH taken AS MATERIALIZED (
+        SELECT w.id, w.endpoint_ids, w.due_ats FROM forbear.wakes w ORDER BY w.id LIMIT p_limit FOR UPDATE SKIP LOCKED
+    ), lane AS (
+        SELECT l.endpoint_id, min(l.due_at) AS due_at
+        FROM taken t CROSS JOIN LATERAL unnest(t.endpoint_ids, t.due_ats) AS l (endpoint_id, due_at)
+        GROUP BY l.endpoint_id
+    )
+    SELECT (SELECT array_agg(t.id) FROM taken t), array_agg(l.endpoint_id), array_agg(l.due_at)
+    INTO v_wakes, v_lanes, v_dues FROM lane l;
+    IF v_wakes IS NULL THEN
+        RETURN;
+    END IF;
+
+    SELECT array_agg(h.endpoint_id), array_agg(h.due_at) INTO v_locked, v_due_at
+    FROM (SELECT l.endpoint_id, w.due_at
+          FROM unnest(v_lanes, v_dues) AS w (endpoint_id, due_at)
+          CROSS JOIN LATERAL (SELECT l.endpoint_id FROM forbear.lanes l WHERE l.endpoint_id = w.endpoint_id
+                              LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) l) h;
+
+    UPDATE forbear.lanes l
+    SET ready_at  = least(l.ready_at, greatest(w.due_at, l.wait_until, l.breaker_until, l.probe_until)),
+        low_water = least(l.low_water, w.due_at)
+    FROM unnest(v_locked, v_due_at) AS w (endpoint_id, due_at)
+    WHERE l.endpoint_id = w.endpoint_id
+      AND (l.low_water > w.due_at
+           OR l.ready_at > greatest(w.due_at, l.wait_until, l.breaker_until, l.probe_until));
+
+    v_missed := ARRAY(SELECT unnest(v_lanes) EXCEPT SELECT unnest(v_locked));
+    DELETE FROM forbear.wakes w WHERE w.id = ANY (v_wakes) AND NOT w.endpoint_ids && v_missed;
+END
+$$;
+
+-- Moves deliveries of the queue, with their attempts, to the history: they ended at p_now. Parallel arrays; p_reasons
+-- says why for the state `dead`. The caller holds the rows' locks. Gives the number moved.
+CREATE FUNCTION forbear.finish(p_ids uuid[], p_states text[], p_reasons text[], p_now timestamptz) RETURNS bigint
+LANGUAGE sql
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_material = off
+AS $$
+    WITH gone AS (
+        DELETE FROM forbear.queue q USING unnest(p_ids, p_states, p_reasons) AS e (id, state, reason)
+        WHERE q.id = e.id RETURNING q.*, e.state, e.reason
+    ), moved AS (
+        DELETE FROM forbear.queue_attempts a WHERE a.delivery_id = ANY (p_ids) RETURNING a.*
+    ), kept AS (
+        INSERT INTO forbear.history_attempts SELECT m.*, p_now FROM moved m
+    ), ended AS (
+        INSERT INTO forbear.history (id, event_id, endpoint_id, payload_bytes, state, reason, generation, attempts,
+                                     replay_id, ended_at)
+        SELECT g.id, g.event_id, g.endpoint_id, g.payload_bytes, g.state, g.reason, g.generation, g.attempts,
+               g.replay_id, p_now
+        FROM gone g RETURNING 1
+    )
+    SELECT count(*) FROM ended
+$$;
+
+-- Cancels what is unfinished on a lane that the caller has locked, at most p_limit deliveries. Gives their number. A
+-- leased one that is being settled or taken over this instant is not waited for: should it become pending again, its
+-- wake row brings a claimer back to the lane.
+CREATE FUNCTION forbear.cancel_lane(p_endpoint uuid, p_limit int) RETURNS bigint
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    v_ids uuid[] := ARRAY(SELECT q.id FROM forbear.queue q WHERE q.endpoint_id = p_endpoint AND q.lease_token IS NOT NULL
+                          LIMIT p_limit FOR UPDATE SKIP LOCKED);
+BEGIN
+    v_ids := v_ids || ARRAY(SELECT q.id FROM forbear.queue q WHERE q.endpoint_id = p_endpoint AND q.lease_token IS NULL
+                            LIMIT p_limit - cardinality(v_ids) FOR UPDATE);
+    RETURN forbear.finish(v_ids, array_fill('cancelled'::text, ARRAY[cardinality(v_ids)]),
+                          array_fill(NULL::text, ARRAY[cardinality(v_ids)]), forbear.now());
+END
+$$;
+
+-- A lane's breaker as the policy code reads it.
+CREATE FUNCTION forbear.breaker_of(p_lane forbear.lanes) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT jsonb_build_object(
+        'state', p_lane.breaker_state, 'since', p_lane.breaker_since, 'failures', p_lane.breaker_failures,
+        'trips', p_lane.breaker_trips, 'until', p_lane.breaker_until, 'epoch', p_lane.breaker_epoch,
+        'reason', p_lane.breaker_reason)
+$$;
+
+-- Leases due deliveries to a claimer: at most p_slots of them, p_bytes of payload in all (one is always let through),
+-- from at most p_lanes lanes. A lease lasts the endpoint's timeout and thirty seconds; no setting shortens the margin.
+-- Gives one row a lease, the event and what is needed to sign and send it included; `endpoint` and `breaker` only on a
+-- lane's first row.
+--
+-- A lane's quota is the least of: its concurrency and its fair share less what is in flight by live leases, the tokens
+-- of its rate, and one when a half-open breaker may probe. The fair share is the dynamic threshold of Choudhury and
+-- Hahne ("Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM ToN 6(2), 1998), a quarter of
+-- the slots that stay free when all the lanes take as much: whoever is slow cannot fill the last slots.
+--
+-- Quotas are counted by statements that come after the one that locked the lanes: in plpgsql each has a snapshot of its
+-- own, so no other claimer's leases on these lanes are missed. Nothing here waits for a lock while it holds the lanes.
+CREATE FUNCTION forbear.claim(p_slots int, p_bytes bigint, p_lanes int)
+RETURNS TABLE (
+    delivery_id uuid, event_id uuid, endpoint_id uuid, lease_token uuid, lease_until timestamptz,
+    generation int, attempt int, tries int, limited int, started_at timestamptz, held_s float8, expires_at timestamptz,
+    replay_id uuid, probe boolean, event_type text, content_type text, payload bytea, endpoint text, breaker text
+)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_material = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now       timestamptz := forbear.now();
+    v_token     uuid        := gen_random_uuid();
+    v_lanes     uuid[];
+    v_share     int;
+    v_deleted   uuid;
+    v_cancelled bigint;
+    v_cancel    int         := 1000;
+    -- parallel: the deliveries to lease, until when, and how long their lanes had been held in all
+    v_ids       uuid[];
+    v_untils    timestamptz[];
+    v_helds     interval[];
+    -- parallel: the lanes in hand, how many deliveries each gave, of how many at most and by which limit, its tokens
+    -- before that, and from when on something may still be due
+    v_lane      uuid[];
+    v_count     int[];
+    v_quota     int[];
+    v_limit     text[];
+    v_tokens    float8[];
+    v_from      timestamptz[];
+BEGIN
+    IF (SELECT c.paused_at IS NOT NULL FROM forbear.control c) THEN
+        RETURN;
+    END IF;
+    PERFORM forbear.absorb_wakes(1000);
+
+    -- The comparison with infinity says nothing new but to the planner: the partial index will do.
+    v_lanes := ARRAY(SELECT l.endpoint_id FROM forbear.lanes l
+                     WHERE NOT l.held AND l.ready_at <= v_now AND l.ready_at < 'infinity'
+                     ORDER BY l.ready_at LIMIT p_lanes FOR NO KEY UPDATE SKIP LOCKED);
+    IF v_lanes = '{}' THEN
+        RETURN;
+    END IF;
+
+    FOR v_deleted IN SELECT l.endpoint_id FROM forbear.lanes l
+                     WHERE l.endpoint_id = ANY (v_lanes) AND l.deleted_at IS NOT NULL LOOP
+        v_cancelled := forbear.cancel_lane(v_deleted, v_cancel);
+        UPDATE forbear.lanes l SET ready_at = CASE WHEN v_cancelled < v_cancel THEN 'infinity' ELSE v_now END
+        WHERE l.endpoint_id = v_deleted;
+        v_cancel := v_cancel - v_cancelled;
+        EXIT WHEN v_cancel = 0;
+    END LOOP;
+
+    v_share := greatest(1, floor(0.25 * p_slots / (1 + 0.25 * cardinality(v_lanes)))::int);
+
+    WITH lane AS MATERIALIZED (
+        SELECT l.endpoint_id, l.low_water, l.ready_at, l.held_total,
+               v_now + (l.timeout_s + 30) * interval '1 second' AS lease_until,
+               b.tokens,
+               CASE WHEN greatest(l.wait_until, l.breaker_until, l.probe_until) > v_now THEN 0
+                    WHEN l.breaker_state <> 'closed' THEN 1
+                    ELSE greatest(0, least(l.concurrency - f.in_flight, v_share - f.in_flight, floor(b.tokens)))::int
+               END AS quota,
+               CASE WHEN l.breaker_state <> 'closed' THEN 'probe'
+                    WHEN floor(b.tokens) < least(l.concurrency, v_share) - f.in_flight THEN 'rate'
+                    ELSE 'share' END AS limited_by
+        FROM forbear.lanes l
+        CROSS JOIN LATERAL (SELECT count(*)::int AS in_flight FROM forbear.queue q
+                            WHERE q.endpoint_id = l.endpoint_id AND q.lease_token IS NOT NULL
+                              AND q.lease_until > v_now) f
+        CROSS JOIN LATERAL (SELECT CASE WHEN l.rate_per_s IS NULL THEN p_slots ELSE least(
+            l.burst,
+            l.tokens + l.rate_per_s * extract(epoch FROM v_now - greatest(l.tokens_at, v_now - interval '1 day'))
+        ) END AS tokens) b
+        WHERE l.endpoint_id = ANY (v_lanes) AND l.deleted_at IS NULL
+    ), due AS MATERIALIZED (
+        SELECT lane.*, q.id, q.due_at,
+               q.id IS NOT NULL AND row_number() OVER turns <= p_slots
+               AND (sum(q.payload_bytes) OVER turns <= p_bytes OR row_number() OVER turns = 1) AS taken
+        FROM lane LEFT JOIN LATERAL (
+            SELECT q.id, q.due_at, q.payload_bytes, row_number() OVER (ORDER BY q.due_at) AS turn
+            FROM (SELECT q.id, q.due_at, q.payload_bytes FROM forbear.queue q
+                  WHERE q.endpoint_id = lane.endpoint_id AND q.lease_token IS NULL
+                    AND q.due_at >= lane.low_water AND q.due_at <= v_now
+                  ORDER BY q.due_at LIMIT lane.quota) q) q ON true
+        -- Every lane's first, then every lane's second: when slots or bytes run out, they run out for all alike.
+        WINDOW turns AS (ORDER BY q.turn NULLS LAST, lane.ready_at, lane.endpoint_id)
+    ), taken AS (
+        SELECT array_agg(d.id) AS ids, array_agg(d.lease_until) AS untils, array_agg(d.held_total) AS helds
+        FROM due d WHERE d.taken
+    ), given AS (
+        SELECT d.endpoint_id, d.quota, d.limited_by, d.tokens, count(*) FILTER (WHERE d.taken) AS count,
+               coalesce(max(d.due_at) FILTER (WHERE d.taken), d.low_water) AS due_from
+        FROM due d GROUP BY d.endpoint_id, d.quota, d.limited_by, d.tokens, d.low_water
+    )
+    SELECT (SELECT t.ids FROM taken t), (SELECT t.untils FROM taken t), (SELECT t.helds FROM taken t),
+           array_agg(g.endpoint_id), array_agg(g.count), array_agg(g.quota), array_agg(g.limited_by),
+           array_agg(g.tokens), array_agg(g.due_from)
+    INTO v_ids, v_untils, v_helds, v_lane, v_count, v_quota, v_limit, v_tokens, v_from
+    FROM given g;
+
+    -- No other claimer can have taken them: they are pending, and the lanes are in hand.
+    UPDATE forbear.queue q
+    SET lease_token = v_token,
+        lease_until = t.lease_until,
+        claimed_at  = v_now,
+        attempts    = q.attempts + 1,
+        started_at  = coalesce(q.started_at, v_now),
+        held_mark   = coalesce(q.held_mark, t.held_total)
+    FROM unnest(v_ids, v_untils, v_helds) AS t (id, lease_until, held_total)
+    WHERE q.id = t.id AND q.lease_until IS NULL;
+
+    -- When to come back to each lane: when something is due and nothing bars it. Where more is due now: at once if it
+    -- was for want of slots or bytes that no more went, when there is a token again, or in a second; a settle wakes a
+    -- saturated lane before that.
+    UPDATE forbear.lanes l
+    SET low_water     = coalesce(s.next_due, v_now),
+        tokens        = s.tokens - s.count,
+        tokens_at     = v_now,
+        breaker_state = CASE WHEN s.probing THEN 'half_open' ELSE l.breaker_state END,
+        breaker_epoch = l.breaker_epoch + s.probing::int,
+        breaker_since = CASE WHEN s.probing THEN v_now ELSE l.breaker_since END,
+        breaker_until = CASE WHEN s.probing THEN NULL ELSE l.breaker_until END,
+        probe_until   = CASE WHEN s.probing THEN v_now + (l.timeout_s + 30) * interval '1 second'
+                             ELSE l.probe_until END,
+        saturated     = coalesce(s.next_due <= v_now, false) AND s.count = s.quota AND s.limited_by = 'share',
+        ready_at      = CASE WHEN s.next_due IS NULL THEN 'infinity' ELSE greatest(
+            l.wait_until,
+            CASE WHEN s.probing THEN v_now + (l.timeout_s + 30) * interval '1 second'
+                 ELSE greatest(l.breaker_until, l.probe_until) END,
+            CASE WHEN s.next_due > v_now THEN s.next_due
+                 WHEN s.count < s.quota THEN v_now
+                 WHEN s.limited_by = 'rate'
+                     THEN v_now + greatest(0, 1 - (s.tokens - s.count)) / l.rate_per_s * interval '1 second'
+                 ELSE v_now + interval '1 second' END) END
+    FROM (
+        SELECT u.*, u.limited_by = 'probe' AND u.count > 0 AS probing,
+               (SELECT q.due_at FROM forbear.queue q
+                WHERE q.endpoint_id = u.endpoint_id AND q.lease_token IS NULL AND q.due_at >= u.due_from
+                ORDER BY q.due_at LIMIT 1) AS next_due
+        FROM unnest(v_lane, v_count, v_quota, v_limit, v_tokens, v_from)
+            AS u (endpoint_id, count, quota, limited_by, tokens, due_from)
+        OFFSET 0  -- keeps the look at the queue one a lane
+    ) s
+    WHERE l.endpoint_id = s.endpoint_id;
+
+    RETURN QUERY
+    SELECT q.id, q.event_id, q.endpoint_id, q.lease_token, q.lease_until, q.generation, q.attempts, q.tries, q.limited,
+           CASE WHEN q.tries + q.lost = 0 THEN NULL ELSE q.started_at END,
+           extract(epoch FROM (l.lane).held_total - q.held_mark)::float8, q.expires_at,
+           q.replay_id, (l.lane).breaker_state = 'half_open', e.type, e.content_type, e.payload,
+           CASE WHEN row_number() OVER (PARTITION BY q.endpoint_id) = 1 THEN (
+               SELECT jsonb_build_object('url', p.url, 'headers', p.headers, 'policy', p.policy, 'secrets', (
+                          SELECT jsonb_agg(s.secret ORDER BY s.expires_at NULLS FIRST) FROM forbear.secrets s
+                          WHERE s.endpoint_id = p.id AND (s.expires_at IS NULL OR s.expires_at > v_now)))::text
+               FROM forbear.endpoints p WHERE p.id = q.endpoint_id) END,
+           CASE WHEN row_number() OVER (PARTITION BY q.endpoint_id) = 1 THEN forbear.breaker_of(l.lane)::text END
+    FROM unnest(v_ids) AS t (id)
+    CROSS JOIN LATERAL (SELECT * FROM forbear.queue q WHERE q.id = t.id LIMIT 1) q
+    CROSS JOIN LATERAL (SELECT l AS lane FROM forbear.lanes l WHERE l.endpoint_id = q.endpoint_id LIMIT 1) l
+    CROSS JOIN LATERAL (SELECT * FROM forbear.events e WHERE e.id = q.event_id LIMIT 1) e
+    WHERE q.lease_token = v_token;
+END
+$$;
+
+-- What is next for a claimer, in one cheap look: the clock, the earliest time that anything wants attention (a lane or a
+-- wake row, a lease to lapse, a replay's step; NULL when there is nothing), and the claimers awake besides p_claimer.
+-- While others are awake leases are not looked at: they are the others', who also take over what the dead left.
+CREATE FUNCTION forbear.outlook(p_claimer uuid)
+RETURNS TABLE (clock timestamptz, next_at timestamptz, lease_at timestamptz, replay_at timestamptz, others int)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    v_now    timestamptz := forbear.now();
+    v_others int         := (SELECT count(*) FROM forbear.claimers c
+                             WHERE c.awake_until > v_now AND c.id <> p_claimer
+                               AND c.id <> '00000000-0000-0000-0000-000000000000');
+BEGIN
+    RETURN QUERY
+    SELECT v_now,
+           CASE WHEN (SELECT c.paused_at IS NULL FROM forbear.control c) THEN
+               CASE WHEN EXISTS (SELECT FROM forbear.wakes) THEN v_now
+                    ELSE (SELECT l.ready_at FROM forbear.lanes l WHERE NOT l.held AND l.ready_at < 'infinity'
+                          ORDER BY l.ready_at LIMIT 1) END END,
+           CASE WHEN v_others = 0 THEN
+               (SELECT min(q.lease_until) FROM forbear.queue q WHERE q.lease_token IS NOT NULL) END,
+           (SELECT min(r.step_at) FROM forbear.replays r WHERE r.state IN ('waiting', 'running')),
+           v_others;
+END
+$$;
+
+-- Writes or renews a claimer's mark, unless p_limit others are awake (NULL: in any case): it is awake until p_for from
+-- now. Takes the place of the mark of one that was called, and clears away marks of the dead. Gives whether it is
+-- marked, how many others are awake, and the state that the schedule was last put in.
+CREATE FUNCTION forbear.stay_awake(p_claimer uuid, p_for interval, p_limit int)
+RETURNS TABLE (marked boolean, others int, schedule text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz;
+BEGIN
+    -- One after the other: of several that start at once, as many as the limit allows stay, and not none.
+    SELECT c.schedule INTO schedule FROM forbear.control c FOR NO KEY UPDATE;
+    v_now := forbear.now();
+    SELECT count(*) INTO others FROM forbear.claimers c
+    WHERE c.id <> p_claimer AND c.awake_until > v_now AND c.id <> '00000000-0000-0000-0000-000000000000';
+    marked := p_limit IS NULL OR others < p_limit;
+    IF marked THEN
+        INSERT INTO forbear.claimers (id, awake_until) VALUES (p_claimer, v_now + p_for)
+        ON CONFLICT (id) DO UPDATE SET awake_until = excluded.awake_until;
+    END IF;
+    DELETE FROM forbear.claimers c WHERE c.id IN (
+        SELECT d.id FROM forbear.claimers d
+        WHERE d.id <> p_claimer AND (d.awake_until <= v_now OR d.id = '00000000-0000-0000-0000-000000000000')
+        FOR UPDATE SKIP LOCKED);
+    RETURN NEXT;
+END
+$$;

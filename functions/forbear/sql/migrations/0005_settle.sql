@@ -1,0 +1,272 @@
+-- Recording what attempts came to, and taking over what claimers left behind.
+
+-- Applies what a batch came to for its lanes (see forbear.settle for the arrays): a breaker only where it is still the
+-- one that the caller worked from. Locks the lanes in the order of their ids. Gives the lanes where it was not, as
+-- [{"endpoint": id, "breaker": {...}}], or NULL.
+CREATE FUNCTION forbear.change_lanes(
+    p_lane_ids uuid[], p_from_epochs bigint[], p_from_failures int[], p_breakers jsonb[],
+    p_wait_ids uuid[], p_waits float8[], p_gone_ids uuid[], p_now timestamptz
+) RETURNS jsonb
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+AS $$
+DECLARE
+    v_changed uuid[];
+BEGIN
+    PERFORM FROM forbear.lanes l WHERE l.endpoint_id = ANY (p_lane_ids || p_wait_ids || p_gone_ids)
+    ORDER BY l.endpoint_id FOR NO KEY UPDATE;
+
+    WITH changed AS (
+        UPDATE forbear.lanes l
+        SET breaker_state    = c.breaker ->> 'state',
+            breaker_since    = (c.breaker ->> 'since')::timestamptz,
+            breaker_failures = (c.breaker ->> 'failures')::int,
+            breaker_trips    = (c.breaker ->> 'trips')::int,
+            breaker_until    = (c.breaker ->> 'until')::timestamptz,
+            breaker_epoch    = (c.breaker ->> 'epoch')::bigint,
+            breaker_reason   = c.breaker ->> 'reason',
+            probe_until      = CASE WHEN c.breaker ->> 'state' = 'half_open' THEN l.probe_until END,
+            ready_at         = CASE
+                WHEN (c.breaker ->> 'epoch')::bigint = l.breaker_epoch THEN l.ready_at
+                WHEN c.breaker ->> 'state' = 'open'
+                    THEN greatest(l.ready_at, (c.breaker ->> 'until')::timestamptz, l.wait_until)
+                ELSE greatest(p_now, l.wait_until) END
+        FROM unnest(p_lane_ids, p_from_epochs, p_from_failures, p_breakers)
+            AS c (endpoint_id, from_epoch, from_failures, breaker)
+        WHERE l.endpoint_id = c.endpoint_id AND l.breaker_epoch = c.from_epoch
+          AND l.breaker_failures = c.from_failures
+        RETURNING l.endpoint_id
+    )
+    SELECT array_agg(c.endpoint_id) INTO v_changed FROM changed c;
+
+    UPDATE forbear.lanes l
+    SET wait_until = greatest(l.wait_until, p_now + w.wait_s * interval '1 second'),
+        ready_at   = greatest(l.ready_at, p_now + w.wait_s * interval '1 second')
+    FROM unnest(p_wait_ids, p_waits) AS w (endpoint_id, wait_s)
+    WHERE l.endpoint_id = w.endpoint_id AND l.wait_until < p_now + w.wait_s * interval '1 second';
+
+    UPDATE forbear.lanes l SET disabled_at = p_now, disabled_reason = 'gone: the receiver answered 410'
+    WHERE l.endpoint_id = ANY (p_gone_ids) AND l.disabled_at IS NULL;
+
+    RETURN (SELECT jsonb_agg(jsonb_build_object('endpoint', l.endpoint_id, 'breaker', forbear.breaker_of(l)))
+            FROM forbear.lanes l
+            WHERE l.endpoint_id = ANY (p_lane_ids) AND NOT l.endpoint_id = ANY (coalesce(v_changed, '{}')));
+END
+$$;
+
+-- Keeps what a late result saw. The delivery went on without it; the attempt's number is still its own: there may be a
+-- row that calls it lost by now, or none yet.
+CREATE FUNCTION forbear.keep_late(
+    p_now timestamptz, p_id uuid, p_token uuid, p_number int, p_age_s float8, p_latency_ms float8, p_url text,
+    p_address text, p_request_headers bytea, p_status int, p_response_headers bytea, p_response_body bytea,
+    p_error text, p_error_detail text, p_retry_after_s float8
+) RETURNS void
+LANGUAGE plpgsql
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_started    timestamptz := p_now - p_age_s * interval '1 second';
+    v_generation int;
+    v_ended      timestamptz;
+BEGIN
+    -- The row lock keeps the delivery where it is until the evidence stands beside it.
+    SELECT q.generation INTO v_generation FROM forbear.queue q WHERE q.id = p_id FOR UPDATE;
+    IF FOUND THEN
+        INSERT INTO forbear.queue_attempts (
+            delivery_id, number, generation, started_at, latency_ms, url, address, request_headers, status,
+            response_headers, response_body, error, error_detail, verdict, retry_after_s, late)
+        VALUES (p_id, p_number, v_generation, v_started, p_latency_ms, p_url, p_address, p_request_headers, p_status,
+                p_response_headers, p_response_body, p_error, p_error_detail, 'lost', p_retry_after_s, true)
+        ON CONFLICT (delivery_id, number) DO UPDATE
+        SET started_at = excluded.started_at, latency_ms = excluded.latency_ms, url = excluded.url,
+            address = excluded.address, request_headers = excluded.request_headers, status = excluded.status,
+            response_headers = excluded.response_headers, response_body = excluded.response_body,
+            error = excluded.error, error_detail = excluded.error_detail, retry_after_s = excluded.retry_after_s,
+            late = true
+        WHERE queue_attempts.verdict = 'lost';
+        RETURN;
+    END IF;
+
+    SELECT h.generation, h.ended_at INTO v_generation, v_ended
+    FROM forbear.history h WHERE h.id = p_id ORDER BY h.ended_at DESC LIMIT 1;
+    IF FOUND THEN
+        INSERT INTO forbear.history_attempts (
+            delivery_id, number, generation, started_at, latency_ms, url, address, request_headers, status,
+            response_headers, response_body, error, error_detail, verdict, retry_after_s, late, ended_at)
+        VALUES (p_id, p_number, v_generation, v_started, p_latency_ms, p_url, p_address, p_request_headers, p_status,
+                p_response_headers, p_response_body, p_error, p_error_detail, 'lost', p_retry_after_s, true, v_ended)
+        ON CONFLICT (delivery_id, number, ended_at) DO UPDATE
+        SET started_at = excluded.started_at, latency_ms = excluded.latency_ms, url = excluded.url,
+            address = excluded.address, request_headers = excluded.request_headers, status = excluded.status,
+            response_headers = excluded.response_headers, response_body = excluded.response_body,
+            error = excluded.error, error_detail = excluded.error_detail, retry_after_s = excluded.retry_after_s,
+            late = true
+        WHERE history_attempts.verdict = 'lost';
+    END IF;
+END
+$$;
+
+-- Writes a batch of results: attempts, deliveries, lane changes and the wake row, in one statement's time.
+--
+-- Takes parallel arrays, one entry a delivery. p_numbers: the attempt's. p_outcomes: 'delivered', 'dead' (with the reason in p_reasons), 'retry'
+-- (due again after p_delays seconds) or 'return' (given back unsent, due at once; no attempt was made). p_limited: the
+-- verdict was `limited`. The evidence of an attempt stands in the arrays from p_verdicts on; a NULL verdict says that
+-- none was made. p_ages: seconds since the attempt began.
+-- Then, one entry a lane: p_lane_ids with the breaker that the caller worked from (p_from_epochs, p_from_failures) and
+-- the one it came to; and p_wait_ids with p_waits, the seconds that a receiver asked everybody to wait, and p_gone_ids,
+-- the endpoints that answered 410.
+--
+-- A result counts only while its lease token stands and the lease has not lapsed; a late one is kept as evidence.
+-- Gives the late ones' ids, and the lanes whose breaker was no longer the one that the caller worked from, with what
+-- it is now: the caller decides again.
+CREATE FUNCTION forbear.settle(
+    p_ids uuid[], p_tokens uuid[], p_numbers int[], p_outcomes text[], p_reasons text[], p_delays float8[], p_limited boolean[],
+    p_verdicts text[], p_ages float8[], p_latencies_ms float8[], p_urls text[], p_addresses text[],
+    p_request_headers bytea[], p_statuses int[], p_response_headers bytea[], p_response_bodies bytea[],
+    p_errors text[], p_error_details text[], p_retry_afters float8[], p_honoured boolean[],
+    p_lane_ids uuid[], p_from_epochs bigint[], p_from_failures int[], p_breakers jsonb[],
+    p_wait_ids uuid[], p_waits float8[], p_gone_ids uuid[]
+) RETURNS TABLE (late uuid[], stale jsonb)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+AS $$
+DECLARE
+    v_now     timestamptz := forbear.now();
+    v_settled uuid[];
+BEGIN
+    IF p_lane_ids <> '{}' OR p_wait_ids <> '{}' OR p_gone_ids <> '{}' THEN
+        stale := forbear.change_lanes(p_lane_ids, p_from_epochs, p_from_failures, p_breakers, p_wait_ids, p_waits,
+                                      p_gone_ids, v_now);
+    END IF;
+
+    WITH result AS MATERIALIZED (
+        SELECT * FROM unnest(p_ids, p_tokens, p_outcomes, p_reasons, p_delays, p_limited, p_verdicts, p_ages,
+                             p_latencies_ms, p_urls, p_addresses, p_request_headers, p_statuses, p_response_headers,
+                             p_response_bodies, p_errors, p_error_details, p_retry_afters, p_honoured)
+            AS r (id, token, outcome, reason, delay_s, limited, verdict, age_s, latency_ms, url, address,
+                  request_headers, status, response_headers, response_body, error, error_detail, retry_after_s,
+                  honoured)
+    ), ended AS (
+        DELETE FROM forbear.queue q USING result r
+        WHERE q.id = r.id AND q.lease_token = r.token AND q.lease_until > v_now
+          AND r.outcome IN ('delivered', 'dead')
+        RETURNING q.event_id, q.endpoint_id, q.payload_bytes, q.generation, q.replay_id, r.*,
+                  CASE WHEN r.verdict IS NULL THEN q.attempts - 1 ELSE q.attempts END AS attempts
+    ), again AS (
+        UPDATE forbear.queue q
+        SET due_at      = v_now + r.delay_s * interval '1 second',
+            attempts    = CASE WHEN r.outcome = 'return' THEN q.attempts - 1 ELSE q.attempts END,
+            tries       = q.tries + (r.outcome = 'retry')::int,
+            limited     = q.limited + r.limited::int,
+            started_at  = CASE WHEN r.outcome = 'return' AND q.tries + q.lost = 0 THEN NULL ELSE q.started_at END,
+            held_mark   = CASE WHEN r.outcome = 'return' AND q.tries + q.lost = 0 THEN NULL ELSE q.held_mark END,
+            lease_token = NULL, lease_until = NULL, claimed_at = NULL
+        FROM result r
+        WHERE q.id = r.id AND q.lease_token = r.token AND q.lease_until > v_now
+          AND r.outcome IN ('retry', 'return')
+        RETURNING q.endpoint_id, q.generation, q.attempts, q.due_at, r.*
+    ), kept AS (
+        INSERT INTO forbear.history (id, event_id, endpoint_id, payload_bytes, state, reason, generation, attempts,
+                                     replay_id, ended_at)
+        SELECT e.id, e.event_id, e.endpoint_id, e.payload_bytes, e.outcome, e.reason, e.generation, e.attempts,
+               e.replay_id, v_now
+        FROM ended e
+    ), earlier AS (
+        DELETE FROM forbear.queue_attempts a
+        WHERE a.delivery_id IN (SELECT e.id FROM ended e WHERE e.attempts > (e.verdict IS NOT NULL)::int) RETURNING a.*
+    ), earlier_kept AS (
+        INSERT INTO forbear.history_attempts SELECT a.*, v_now FROM earlier a
+    ), last_attempt AS (
+        INSERT INTO forbear.history_attempts (
+            delivery_id, number, generation, started_at, latency_ms, url, address, request_headers, status,
+            response_headers, response_body, error, error_detail, verdict, retry_after_s, retry_after_honoured,
+            ended_at)
+        SELECT e.id, e.attempts, e.generation, v_now - e.age_s * interval '1 second', e.latency_ms, e.url, e.address,
+               e.request_headers, e.status, e.response_headers, e.response_body, e.error, e.error_detail, e.verdict,
+               e.retry_after_s, e.honoured, v_now
+        FROM ended e WHERE e.verdict IS NOT NULL
+    ), attempt AS (
+        INSERT INTO forbear.queue_attempts (
+            delivery_id, number, generation, started_at, latency_ms, url, address, request_headers, status,
+            response_headers, response_body, error, error_detail, verdict, retry_after_s, retry_after_honoured,
+            next_due_at)
+        SELECT a.id, a.attempts, a.generation, v_now - a.age_s * interval '1 second', a.latency_ms, a.url, a.address,
+               a.request_headers, a.status, a.response_headers, a.response_body, a.error, a.error_detail, a.verdict,
+               a.retry_after_s, a.honoured, a.due_at
+        FROM again a WHERE a.verdict IS NOT NULL
+    ), touched AS MATERIALIZED (
+        SELECT t.endpoint_id, min(t.due_at) AS due_at
+        FROM (SELECT a.endpoint_id, a.due_at FROM again a
+              UNION ALL SELECT e.endpoint_id, 'infinity' FROM ended e) t
+        GROUP BY t.endpoint_id
+    ), woken AS (
+        INSERT INTO forbear.wakes (endpoint_ids, due_ats)
+        SELECT array_agg(w.endpoint_id), array_agg(w.due_at)
+        FROM (SELECT t.endpoint_id, CASE WHEN l.saturated THEN least(t.due_at, v_now) ELSE t.due_at END AS due_at
+              FROM touched t JOIN forbear.lanes l ON l.endpoint_id = t.endpoint_id
+              WHERE l.saturated OR t.due_at < 'infinity') w
+        HAVING count(*) > 0
+    )
+    SELECT array_agg(s.id) INTO v_settled FROM (SELECT e.id FROM ended e UNION ALL SELECT a.id FROM again a) s;
+
+    IF coalesce(cardinality(v_settled), 0) < cardinality(p_ids) THEN
+        late := ARRAY(SELECT unnest(p_ids) EXCEPT SELECT unnest(v_settled));
+        PERFORM forbear.keep_late(v_now, r.id, r.token, r.number, r.age_s, r.latency_ms, r.url, r.address,
+                                  r.request_headers, r.status, r.response_headers, r.response_body, r.error,
+                                  r.error_detail, r.retry_after_s)
+        FROM unnest(p_ids, p_tokens, p_numbers, p_verdicts, p_ages, p_latencies_ms, p_urls, p_addresses, p_request_headers,
+                    p_statuses, p_response_headers, p_response_bodies, p_errors, p_error_details, p_retry_afters)
+            AS r (id, token, number, verdict, age_s, latency_ms, url, address, request_headers, status,
+                  response_headers, response_body, error, error_detail, retry_after_s)
+        WHERE r.id = ANY (late) AND r.verdict IS NOT NULL;
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- Takes over leases that have lapsed: their claimer died, or froze. Each leaves an attempt with the verdict `lost`, for
+-- nobody knows whether the receiver got it; it does not move the schedule on. After the fifth in a generation the
+-- delivery is dead, so that a payload which kills its sender ends too. Gives the number taken over.
+CREATE FUNCTION forbear.reap(p_limit int) RETURNS bigint
+LANGUAGE plpgsql
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+AS $$
+DECLARE
+    v_now    timestamptz := forbear.now();
+    v_lapsed uuid[] := ARRAY(SELECT q.id FROM forbear.queue q WHERE q.lease_token IS NOT NULL AND q.lease_until <= v_now
+                             LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    v_dead   uuid[];
+BEGIN
+    IF v_lapsed = '{}' THEN
+        RETURN 0;
+    END IF;
+    INSERT INTO forbear.queue_attempts (
+        delivery_id, number, generation, started_at, latency_ms, url, request_headers, error, error_detail, verdict,
+        next_due_at)
+    SELECT q.id, q.attempts, q.generation, q.claimed_at, extract(epoch FROM q.lease_until - q.claimed_at) * 1000,
+           e.url, '', 'lost', 'its claimer gave no result before the lease lapsed: the receiver may have got it',
+           'lost', CASE WHEN q.lost + 1 < 5 THEN v_now END
+    FROM forbear.queue q JOIN forbear.endpoints e ON e.id = q.endpoint_id
+    WHERE q.id = ANY (v_lapsed)
+    ON CONFLICT (delivery_id, number) DO NOTHING;
+
+    WITH again AS (
+        UPDATE forbear.queue q
+        SET lost = q.lost + 1, due_at = v_now, lease_token = NULL, lease_until = NULL, claimed_at = NULL
+        WHERE q.id = ANY (v_lapsed)
+        RETURNING q.id, q.endpoint_id, q.lost
+    ), woken AS (
+        INSERT INTO forbear.wakes (endpoint_ids, due_ats)
+        SELECT array_agg(l.endpoint_id), array_agg(v_now)
+        FROM (SELECT DISTINCT a.endpoint_id FROM again a WHERE a.lost < 5) l
+        HAVING count(*) > 0
+    )
+    SELECT array_agg(a.id) INTO v_dead FROM again a WHERE a.lost >= 5;
+
+    IF v_dead IS NOT NULL THEN
+        PERFORM forbear.finish(v_dead, array_fill('dead'::text, ARRAY[cardinality(v_dead)]),
+                               array_fill('lost'::text, ARRAY[cardinality(v_dead)]), v_now);
+    END IF;
+    RETURN cardinality(v_lapsed);
+END
+$$;

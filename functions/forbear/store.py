@@ -1,0 +1,282 @@
+"""What a claimer asks of the database: claim, settle, reap, replay on, stay awake.
+
+Owns the calls and the shapes of their rows; every statement is one round trip and one transaction. Knows no policy and
+no network. Lost connections are replaced here; what was under way then is the caller's to repeat (settling twice does
+no harm, a claim whose answer was lost lapses by itself).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import DictRow, dict_row
+
+from forbear.db import CONNECTION_OPTIONS, MAKE_PARTITIONS, Unavailable, is_lost, is_missing_partition, statement
+from forbear.leases import Lane, Lease, breaker_json, parse_breaker, parse_endpoint
+from forbear.policy.breaker import Breaker
+from forbear.policy.verdict import Progress
+
+# No statement of the claimer's takes a second; one that does not answer in this time never will.
+PATIENCE_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The evidence of an attempt, as it is kept. `began`: `time.monotonic()` when it did."""
+
+    verdict: str
+    began: float
+    latency_ms: float
+    url: str
+    address: str | None
+    request_headers: bytes
+    status: int | None
+    response_headers: bytes
+    response_body: bytes
+    error: str | None
+    error_detail: str
+    retry_after_s: float | None
+    retry_after_honoured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a lease: `outcome` is delivered, dead, retry or return; `attempt` is None when none was made."""
+
+    lease: Lease
+    outcome: str
+    reason: str | None
+    delay_s: float
+    limited: bool
+    attempt: Attempt | None
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerChange:
+    """A lane's breaker before and after a batch."""
+
+    endpoint_id: UUID
+    before: Breaker
+    after: Breaker
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Which deliveries' results came too late, and the breakers that others changed meanwhile, as they are now."""
+
+    late: frozenset[UUID]
+    stale: dict[UUID, Breaker]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is next, by the database's clock; None: nothing. `others`: claimers awake besides this one."""
+
+    clock: datetime
+    next_at: datetime | None
+    lease_at: datetime | None
+    replay_at: datetime | None
+    others: int
+
+    @property
+    def earliest(self) -> datetime | None:
+        """When anything at all wants attention."""
+        return min((at for at in (self.next_at, self.lease_at, self.replay_at) if at is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Awake:
+    """What a claimer learns by marking itself awake."""
+
+    others: int
+    schedule: str
+
+
+class Store:
+    """The claimer's connection.
+
+    Args:
+        url: PostgreSQL connection URL.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: psycopg.AsyncConnection[DictRow] | None = None
+        self._at = time.monotonic()
+        self._clock: datetime | None = None
+
+    def now(self) -> datetime:
+        """The database's time, from its latest answer and the time passed since."""
+        if self._clock is None:
+            raise RuntimeError("the database has not been asked yet")
+        return self._clock + timedelta(seconds=time.monotonic() - self._at)
+
+    async def claim(self, slots: int, payload_bytes: int, lanes: int = 200) -> list[Lease]:
+        """Lease due deliveries: at most `slots`, with about `payload_bytes` of payload, from at most `lanes` lanes."""
+        began = time.monotonic()
+        rows = await self._rows("SELECT * FROM forbear.claim(%s, %s, %s)", (slots, payload_bytes, lanes))
+        known: dict[UUID, Lane] = {}
+        for row in rows:
+            if row["endpoint"] is not None:
+                endpoint, policy = parse_endpoint(row["endpoint"])
+                known[row["endpoint_id"]] = Lane(row["endpoint_id"], endpoint, policy, parse_breaker(row["breaker"]))
+        return [_lease(row, known[row["endpoint_id"]], began) for row in rows]
+
+    async def settle(
+        self,
+        results: Sequence[Result],
+        changes: Sequence[BreakerChange] = (),
+        waits: dict[UUID, float] | None = None,
+        gone: Sequence[UUID] = (),
+    ) -> Settled:
+        """Record a batch of results; see the SQL function forbear.settle.
+
+        Args:
+            results: one a lease.
+            changes: breakers that the batch changed.
+            waits: endpoint → seconds that all of its deliveries must wait.
+            gone: endpoints that answered 410.
+        """
+        waits = waits or {}
+        attempts = [result.attempt or _NONE_MADE for result in results]
+        now = time.monotonic()
+        rows = await self._rows(
+            statement("settle"),
+            {
+                "ids": [result.lease.delivery_id for result in results],
+                "tokens": [result.lease.token for result in results],
+                "numbers": [result.lease.number for result in results],
+                "outcomes": [result.outcome for result in results],
+                "reasons": [result.reason for result in results],
+                "delays": [result.delay_s for result in results],
+                "limited": [result.limited for result in results],
+                "verdicts": [result.attempt and result.attempt.verdict for result in results],
+                "ages": [now - attempt.began for attempt in attempts],
+                "latencies_ms": [attempt.latency_ms for attempt in attempts],
+                "urls": [attempt.url for attempt in attempts],
+                "addresses": [attempt.address for attempt in attempts],
+                "request_headers": [attempt.request_headers for attempt in attempts],
+                "statuses": [attempt.status for attempt in attempts],
+                "response_headers": [attempt.response_headers for attempt in attempts],
+                "response_bodies": [attempt.response_body for attempt in attempts],
+                "errors": [attempt.error for attempt in attempts],
+                "error_details": [attempt.error_detail for attempt in attempts],
+                "retry_afters": [attempt.retry_after_s for attempt in attempts],
+                "honoured": [attempt.retry_after_honoured for attempt in attempts],
+                "lane_ids": [change.endpoint_id for change in changes],
+                "from_epochs": [change.before.epoch for change in changes],
+                "from_failures": [change.before.failures for change in changes],
+                "breakers": [breaker_json(change.after) for change in changes],
+                "wait_ids": list(waits),
+                "waits": list(waits.values()),
+                "gone_ids": list(gone),
+            },
+        )
+        stale = {UUID(lane["endpoint"]): parse_breaker(lane["breaker"]) for lane in rows[0]["stale"] or ()}
+        return Settled(frozenset(rows[0]["late"] or ()), stale)
+
+    async def reap(self) -> int:
+        """Take over leases that have lapsed. Gives their number, 500 at most."""
+        return int((await self._rows("SELECT forbear.reap(500) AS number"))[0]["number"])
+
+    async def replay_step(self) -> bool:
+        """Work on a due replay, if there is one. Says whether there was."""
+        return (await self._rows("SELECT forbear.replay_step(1000) AS walked"))[0]["walked"] is not None
+
+    async def outlook(self, claimer: UUID) -> Outlook:
+        """Look at what is next."""
+        row = (await self._rows("SELECT * FROM forbear.outlook(%s)", (claimer,)))[0]
+        self._clock, self._at = row["clock"], time.monotonic()
+        return Outlook(**row)
+
+    async def stay_awake(self, claimer: UUID, seconds: float) -> Awake:
+        """Mark this claimer awake for so many seconds from now."""
+        sql = "SELECT * FROM forbear.stay_awake(%s, %s)"
+        return Awake(**(await self._rows(sql, (claimer, timedelta(seconds=seconds))))[0])
+
+    async def fall_asleep(self, claimer: UUID) -> None:
+        """Take the mark away. Look once more after it: the mark may have kept a producer from calling."""
+        await self._rows("DELETE FROM forbear.claimers WHERE id = %s RETURNING id", (claimer,))
+
+    async def maintenance_is_due(self, every: timedelta) -> bool:
+        """Whether the latest maintenance is longer ago than this."""
+        sql = "SELECT maintained_at < forbear.now() - %s AS due FROM forbear.control"
+        return bool((await self._rows(sql, (every,)))[0]["due"])
+
+    async def note_schedule(self, schedule: str) -> None:
+        """Remember the state that the schedule is in."""
+        await self._rows("UPDATE forbear.control SET schedule = %s RETURNING true AS done", (schedule,))
+
+    async def aclose(self) -> None:
+        """Close the connection. The next call opens another."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await connection.close()
+
+    async def _rows(self, sql: str, parameters: Any = ()) -> list[DictRow]:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                connection = await self._open()
+                try:
+                    return await self._fetch(connection, sql, parameters)
+                except psycopg.errors.CheckViolation as error:
+                    if not is_missing_partition(error):
+                        raise
+                    await connection.execute(MAKE_PARTITIONS)
+                    return await self._fetch(connection, sql, parameters)
+                except psycopg.errors.TransactionRollback:  # a deadlock or the like: nothing was done
+                    return await self._fetch(connection, sql, parameters)
+        except TimeoutError as error:
+            await self.aclose()
+            raise Unavailable(f"the database did not answer within {PATIENCE_S:g} s") from error
+        except psycopg.Error as error:
+            if not is_lost(error):
+                raise
+            await self.aclose()
+            raise Unavailable(f"the database cannot be reached: {error}") from error
+
+    async def _fetch(self, connection: psycopg.AsyncConnection[DictRow], sql: str, parameters: Any) -> list[DictRow]:
+        cursor = await connection.execute(sql, parameters, binary=True)
+        return await cursor.fetchall()
+
+    async def _open(self) -> psycopg.AsyncConnection[DictRow]:
+        if self._connection is None or self._connection.closed:
+            self._connection = await psycopg.AsyncConnection.connect(
+                self._url,
+                row_factory=dict_row,
+                **CONNECTION_OPTIONS,  # type: ignore[arg-type]  # the options are libpq's and psycopg's, of several types
+            )
+            cursor = await self._connection.execute("SELECT forbear.now() AS now")
+            row = await cursor.fetchone()
+            if row is not None:
+                self._clock, self._at = row["now"], time.monotonic()
+        return self._connection
+
+
+_NONE_MADE = Attempt("", 0.0, 0.0, "", None, b"", None, b"", b"", None, "", None, retry_after_honoured=False)
+
+
+def _lease(row: DictRow, lane: Lane, began: float) -> Lease:
+    return Lease(
+        delivery_id=row["delivery_id"],
+        event_id=row["event_id"],
+        lane=lane,
+        token=row["lease_token"],
+        number=row["attempt"],
+        progress=Progress(row["tries"], row["limited"], row["started_at"], row["held_s"]),
+        expires_at=row["expires_at"],
+        replay_id=row["replay_id"],
+        probe=row["probe"],
+        epoch=lane.breaker.epoch,
+        event_type=row["event_type"],
+        content_type=row["content_type"],
+        payload=row["payload"],
+        claimed=began,
+    )

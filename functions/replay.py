@@ -1,0 +1,73 @@
+"""The replay function, behind a function URL: puts finished deliveries back, shows progress, cancels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from forbear import replays
+from forbear.api import ApiRequest, ApiResponse, Operation, invalid, parse_body, respond
+from forbear.db import Database
+from forbear.models.replays import ReplayIn, ReplayList, ReplayOne, ReplayQuery, ReplayScope
+from forbear.settings import settings
+
+
+@cache
+def database() -> Database:
+    """The connection of this execution environment."""
+    return Database(settings().database_url)
+
+
+def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
+    """Answer a request of the function URL (payload format 2.0)."""
+    return respond(event, OPERATIONS)
+
+
+def post(request: ApiRequest) -> ApiResponse:
+    """Replay, or count what would be."""
+    tenant = _query(ReplayScope, request.query).tenant
+    order = parse_body(ReplayIn, request.body)
+    if order.dry_run:
+        return ApiResponse(200, replays.dry_run(database(), order, tenant))
+    accepted = replays.submit(database(), order, tenant)
+    if accepted.matched or accepted.ended_at is None:
+        _wake()
+    return ApiResponse(202, accepted)
+
+
+def get(request: ApiRequest) -> ApiResponse:
+    """Show a replay's progress, or the newest replays."""
+    query = _query(ReplayQuery, request.query)
+    if query.id is not None:
+        return ApiResponse(200, replays.read(database(), query.id, query.tenant))
+    return ApiResponse(200, ReplayList(items=replays.newest(database(), query.limit, query.tenant)))
+
+
+def delete(request: ApiRequest) -> ApiResponse:
+    """Cancel a replay: 200 when that is done, 202 while it goes on."""
+    query = _query(ReplayOne, request.query)
+    cancelled = replays.cancel(database(), query.id, query.tenant)
+    if cancelled.ended_at is not None:
+        return ApiResponse(200, cancelled)
+    _wake()
+    return ApiResponse(202, cancelled)
+
+
+OPERATIONS: dict[str, Operation] = {"POST": post, "GET": get, "DELETE": delete}
+
+
+def _wake() -> None:
+    if replays.call_claimer(database()):
+        from forbear.waking import invoke_claimer  # noqa: PLC0415 - few requests wake somebody
+
+        invoke_claimer(settings())
+
+
+def _query[M: BaseModel](model: type[M], query: Mapping[str, str]) -> M:
+    try:
+        return model.model_validate(query)
+    except ValidationError as error:
+        raise invalid(error) from error

@@ -1,0 +1,165 @@
+"""Calls to the HTTP API and the replay function.
+
+Owns requests, paging and what an answer means. Knows no operation and no output.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self
+from urllib.parse import quote, urlencode, urlsplit
+
+import httpx
+
+from forbear import __version__
+from infra.cli.errors import ApiError, Unreachable, UsageError
+from infra.cli.target import Address
+
+type Service = Literal["execute-api", "lambda"]
+"""The AWS services that check signatures: of an API, and of a function URL."""
+
+# An API Gateway gives up after 30 s, so an answer comes by then.
+_TIMEOUT = httpx.Timeout(35.0, connect=5.0)
+_PAGE = 200  # the most that the API gives at once
+
+
+class Client:
+    """A client of one of the two addresses; to be closed."""
+
+    def __init__(self, address: Address, auth: httpx.Auth | None = None) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            address: Where to call.
+            auth: What signs the requests, if anything does.
+        """
+        self._address = address
+        self._http = httpx.Client(
+            auth=auth,
+            timeout=_TIMEOUT,
+            headers={"user-agent": f"forbear-cli/{__version__}"},
+            # Requests to this machine go through no proxy.
+            trust_env=not address.is_loopback,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *names: str,
+        query: Mapping[str, object] | None = None,
+        document: Any = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Make a request.
+
+        Args:
+            method: HTTP method.
+            path: Path below the address; `{}` stands for a name, as in `/v1/endpoints/{}/pause`.
+            names: The names, each of them one segment of the path, whatever it holds.
+            query: Parameters; those that are None are left out.
+            document: A body to send as JSON.
+            body: A body to send as it is, with `content-type` among the headers.
+            headers: Headers.
+
+        Returns:
+            The answer's JSON document; None if it has no body.
+
+        Raises:
+            ApiError: The answer is no success.
+            Unreachable: There is no answer.
+            UsageError: The address cannot be called, or nothing can sign the request.
+        """
+        url = self._url(path.format(*(quote(name, safe="") for name in names)), query or {})
+        sent = dict(headers or {})
+        if document is not None:
+            body = json.dumps(document).encode()
+            sent["content-type"] = "application/json"
+        try:
+            response = self._http.request(method, url, content=body, headers=sent)
+        except httpx.TimeoutException as error:
+            raise Unreachable(f"no answer from {self._address.url} in time: {_reason(error)}") from error
+        except httpx.InvalidURL as error:
+            raise UsageError(f"{self._address.url} is no URL that can be called: {error}") from error
+        except httpx.TransportError as error:
+            hint = ": does `forbear up` still run?" if self._address.from_up else ""
+            raise Unreachable(f"{self._address.url} cannot be reached ({_reason(error)}){hint}") from error
+        return _document(response)
+
+    def pages(self, path: str, query: Mapping[str, object], limit: int) -> Iterator[dict[str, Any]]:
+        """Read a list page by page.
+
+        Args:
+            path: The list's path.
+            query: Its filters.
+            limit: How many items at most.
+
+        Yields:
+            The items.
+
+        Raises:
+            ApiError, Unreachable: As `call`.
+        """
+        cursor = None
+        while limit > 0:
+            page = self.call("GET", path, query={**query, "limit": min(limit, _PAGE), "cursor": cursor})
+            yield from page["items"][:limit]
+            limit -= len(page["items"])
+            cursor = page["next"]
+            if cursor is None:
+                return
+
+    def _url(self, path: str, query: Mapping[str, object]) -> str:
+        # Encoded as strictly as SigV4 wants it, so that what is signed is what is sent.
+        given = {name: str(value) for name, value in query.items() if value is not None}
+        text = urlencode(given, quote_via=quote, safe="")
+        return f"{self._address.url}{path}?{text}" if text else f"{self._address.url}{path}"
+
+
+def connect(address: Address, service: Service) -> Client:
+    """A client that signs its requests for the service that checks them, unless the stack is on this machine.
+
+    Raises:
+        UsageError: There are no credentials to sign with.
+    """
+    if address.is_loopback:
+        return Client(address)
+    from infra.cli.sigv4 import SigV4  # noqa: PLC0415 - botocore takes 0.3 s that a local stack need not cost
+
+    return Client(address, SigV4.from_environment(service, urlsplit(address.url).hostname or ""))
+
+
+def _document(response: httpx.Response) -> Any:
+    try:
+        document = json.loads(response.content) if response.content else None
+    except ValueError:
+        document = NotImplemented
+    if response.is_success and document is not NotImplemented:
+        return document
+    if isinstance(document, dict) and "status" in document:
+        raise ApiError(response.status_code, document)
+    raise ApiError(response.status_code, _made_up(response, document))
+
+
+def _made_up(response: httpx.Response, document: object) -> dict[str, Any]:
+    """The problem of an answer that is none of Forbear's: of the gateway before it, or of somebody else."""
+    message = document.get("message") or document.get("Message") if isinstance(document, dict) else None
+    detail = f"{response.url.host} answered {response.status_code} {message or response.reason_phrase}".rstrip()
+    if response.status_code == httpx.codes.FORBIDDEN:
+        detail += ": may these AWS credentials call it?"
+    elif message is None:
+        detail += ": is this the address of a Forbear stack?"
+    return {"type": "about:blank", "title": response.reason_phrase, "status": response.status_code, "detail": detail}
+
+
+def _reason(error: httpx.TransportError) -> str:
+    return re.sub(r"\[Errno -?[0-9]+\] ", "", str(error)) or type(error).__name__

@@ -1,0 +1,300 @@
+"""HTTP to Lambda event and back, in payload format 2.0, which HTTP APIs and function URLs share.
+
+Owns the shapes and the rules for bodies and headers. Knows nothing of routes, limits of a service or invoking.
+Sources: "Create AWS Lambda proxy integrations for HTTP APIs", API Gateway Developer Guide; "Invoking Lambda function
+URLs", Lambda Developer Guide; what these leave open is marked below with where it was observed.
+"""
+
+import base64
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope
+
+from infra.local.pool import ACCOUNT_ID
+
+# The documentation says "binary" without saying which types are. Observed on AWS for HTTP APIs (ministackorg/ministack
+# pull request 766): these are passed on as text; everything else is base64, types with a +json suffix, forms and bodies
+# without a type among them.
+_TEXT_TYPES = frozenset({"application/json", "application/javascript", "application/xml"})
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+# The connection's own, or the server's to set.
+_NOT_FROM_A_FUNCTION = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding", "upgrade"})
+_CREDENTIAL = re.compile(r"AWS4-HMAC-SHA256\b.*\bCredential=([^/,\s]+)/")
+
+
+class BodyTooLarge(Exception):
+    """A request body over the service's limit."""
+
+
+class ClientGone(Exception):
+    """The client hung up before its request was complete, so there is nothing to invoke and nobody to answer."""
+
+
+class InvalidResponse(Exception):
+    """What a function returned is no HTTP response; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request as it came in.
+
+    Attributes:
+        method: The method, upper case.
+        path: The path, percent-encoded as sent.
+        query: The query string as sent, without the question mark.
+        headers: Names in lower case and values, in order.
+        body: The body.
+        source_ip: The client's address.
+        port: The port it came in on.
+        protocol: Such as `HTTP/1.1`.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    source_ip: str
+    port: int
+    protocol: str
+
+    def header(self, name: str) -> str:
+        """The value of a header given in lower case: all values joined by commas, empty if there is none."""
+        return ",".join(value for key, value in self.headers if key == name)
+
+    @property
+    def head_bytes(self) -> int:
+        """The size that API Gateway limits: request line and header values, in bytes."""
+        target = len(self.path) + (len(self.query) + 1 if self.query else 0)
+        line = len(self.method) + target + len(self.protocol) + 2
+        return line + sum(len(value) for _, value in self.headers)
+
+
+async def read_request(scope: Scope, receive: Receive, max_body_bytes: int) -> HttpRequest:
+    """Read a request from ASGI.
+
+    Args:
+        scope: The ASGI scope.
+        receive: Its channel.
+        max_body_bytes: The largest body to accept.
+
+    Returns:
+        The request.
+
+    Raises:
+        BodyTooLarge: If the body is larger.
+        ClientGone: If the body does not come to its end.
+    """
+    body = bytearray()
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > max_body_bytes:
+            raise BodyTooLarge
+    return HttpRequest(
+        method=scope["method"],
+        path=scope["raw_path"].decode("latin-1"),
+        query=scope["query_string"].decode("latin-1"),
+        headers=tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]),
+        body=bytes(body),
+        source_ip=scope["client"][0],
+        port=scope["server"][1],
+        protocol=f"HTTP/{scope['http_version']}",
+    )
+
+
+def event(
+    request: HttpRequest,
+    *,
+    api_id: str,
+    request_id: str,
+    trace_root: str,
+    route_key: str,
+    path: str,
+    path_parameters: Mapping[str, str],
+    anonymous_account: str = ACCOUNT_ID,
+) -> dict[str, Any]:
+    """The event of a request. Members without a value are left out, as AWS does.
+
+    Args:
+        request: The request.
+        api_id: What to name the API.
+        request_id: The id of the request in the context.
+        trace_root: The X-Ray trace header.
+        route_key: The route that matched (`GET /v1/events`), or `$default`.
+        path: The path as the service passes it on (decoded or not).
+        path_parameters: The route's variables, decoded.
+        anonymous_account: The account in the context of a request that is not signed.
+
+    Returns:
+        The event. Of a request that carries a SigV4 signature, the context names the access key as IAM authorization
+        would; the signature itself is not verified, and unsigned requests are accepted: this is a local stack.
+    """
+    now = time.time()
+    host = request.header("host")
+    signed = _CREDENTIAL.match(request.header("authorization"))
+    context: dict[str, Any] = {
+        "accountId": ACCOUNT_ID if signed else anonymous_account,
+        "apiId": api_id,
+        "domainName": host,
+        "domainPrefix": host.partition(".")[0],
+        "http": {
+            "method": request.method,
+            "path": path,
+            "protocol": request.protocol,
+            "sourceIp": request.source_ip,
+            "userAgent": request.header("user-agent"),
+        },
+        "requestId": request_id,
+        "routeKey": route_key,
+        "stage": "$default",
+        "time": time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime(now)),
+        "timeEpoch": int(now * 1_000),
+    }
+    if signed:
+        context["authorizer"] = {"iam": _iam_identity(signed[1])}
+    document: dict[str, Any] = {
+        "version": "2.0",
+        "routeKey": route_key,
+        "rawPath": path,
+        "rawQueryString": request.query,
+        "headers": _headers(request, trace_root),
+        "requestContext": context,
+        "isBase64Encoded": False,
+    }
+    cookies = [part.strip() for name, value in request.headers if name == "cookie" for part in value.split(";")]
+    if cookies:
+        document["cookies"] = cookies
+    if request.query:
+        document["queryStringParameters"] = _joined(parse_qsl(request.query, keep_blank_values=True))
+    if path_parameters:
+        document["pathParameters"] = dict(path_parameters)
+    if request.body:
+        document["body"], document["isBase64Encoded"] = _body(request)
+    return document
+
+
+def http_response(result: bytes, *, default_content_type: str) -> Response:
+    """The response that a function's result stands for.
+
+    Args:
+        result: The result as JSON: an object with `statusCode`, or anything else, which then is the body itself.
+        default_content_type: The type of a body whose result has a status but no content type.
+
+    Returns:
+        The response.
+
+    Raises:
+        InvalidResponse: If it is none.
+    """
+    try:
+        document = json.loads(result)
+    except ValueError as error:
+        raise InvalidResponse(f"The result is no JSON: {error}") from error
+    if not isinstance(document, dict) or "statusCode" not in document:
+        return Response(result, HTTPStatus.OK, media_type="application/json")
+    headers = _response_headers(document)
+    status = _status(document["statusCode"])
+    body = _response_body(document)
+    if status in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
+        body = b""  # HTTP forbids one
+    elif not any(name == "content-type" for name, _ in headers):
+        headers.append(("content-type", default_content_type))
+    response = Response(body, status)
+    response.raw_headers += [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    return response
+
+
+def _headers(request: HttpRequest, trace_root: str) -> dict[str, str]:
+    joined = _joined([(name, value) for name, value in request.headers if name != "cookie"])
+    forwarded = joined.get("x-forwarded-for")
+    return {
+        **joined,
+        "x-amzn-trace-id": trace_root,
+        "x-forwarded-for": f"{forwarded}, {request.source_ip}" if forwarded else request.source_ip,
+        "x-forwarded-port": str(request.port),
+        "x-forwarded-proto": "http",
+    }
+
+
+def _joined(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    joined: dict[str, str] = {}
+    for name, value in pairs:
+        joined[name] = f"{joined[name]},{value}" if name in joined else value
+    return joined
+
+
+def _body(request: HttpRequest) -> tuple[str, bool]:
+    media_type = request.header("content-type").partition(";")[0].strip().lower()
+    if media_type.startswith("text/") or media_type in _TEXT_TYPES:
+        try:
+            return request.body.decode(), False
+        except UnicodeDecodeError:
+            pass  # no text after all: only base64 keeps its bytes
+    return base64.b64encode(request.body).decode(), True
+
+
+def _iam_identity(access_key: str) -> dict[str, Any]:
+    return {
+        "accessKey": access_key,
+        "accountId": ACCOUNT_ID,
+        "callerId": "AIDALOCAL00000000000",
+        "cognitoIdentity": None,
+        "principalOrgId": None,
+        "userArn": f"arn:aws:iam::{ACCOUNT_ID}:user/local",
+        "userId": "AIDALOCAL00000000000",
+    }
+
+
+def _status(value: Any) -> int:
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not HTTPStatus.OK <= value <= 599:
+        raise InvalidResponse(f"statusCode is {value!r}")
+    return value
+
+
+def _response_body(document: dict[str, Any]) -> bytes:
+    body = document.get("body")
+    if body is None:
+        return b""
+    if not isinstance(body, str):
+        raise InvalidResponse(f"body is a {type(body).__name__}, not a string")
+    try:
+        return base64.b64decode(body, validate=True) if document.get("isBase64Encoded") else body.encode()
+    except ValueError as error:  # no base64; or a lone surrogate, which no bytes stand for
+        raise InvalidResponse(f"body cannot be sent: {error}") from error
+
+
+def _response_headers(document: dict[str, Any]) -> list[tuple[str, str]]:
+    headers, cookies = document.get("headers") or {}, document.get("cookies") or []
+    if not isinstance(headers, dict) or not isinstance(cookies, list):
+        raise InvalidResponse("headers is no object, or cookies no array")
+    pairs = [(name, _text(value)) for name, value in headers.items()]
+    pairs += [("set-cookie", _text(cookie)) for cookie in cookies]
+    for name, value in pairs:
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise InvalidResponse(f"header {name!r} cannot be sent")
+    return [(name.lower(), value) for name, value in pairs if name.lower() not in _NOT_FROM_A_FUNCTION]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise InvalidResponse(f"a header's value is a {type(value).__name__}")

@@ -1,0 +1,89 @@
+"""Builds endpoints, events and claims for tests, through the very SQL that Forbear runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+from forbear.event_types import matching_patterns
+from forbear.policy.model import Policy
+from forbear.signing import generate_secret
+
+type Connection = psycopg.Connection[Any]
+
+
+def make_endpoint(
+    connection: Connection,
+    *,
+    tenant: str = "acme",
+    url: str = "http://127.0.0.1:9/",
+    event_types: tuple[str, ...] = ("*",),
+    policy: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+    secret: str | None = None,
+) -> UUID:
+    """Store an endpoint with its lane, subscriptions and secret. Gives its id."""
+    parsed = Policy.model_validate(policy or {})
+    endpoint_id = uuid4()
+    with connection.transaction():
+        connection.execute(
+            "INSERT INTO forbear.endpoints (id, tenant, url, event_types, headers, policy) VALUES (%s,%s,%s,%s,%s,%s)",
+            (endpoint_id, tenant, url, list(event_types), json.dumps(headers or {}), parsed.model_dump_json()),
+        )
+        connection.execute(
+            "INSERT INTO forbear.lanes (endpoint_id, tenant, timeout_s, concurrency, rate_per_s, burst)"
+            " VALUES (%s, %s, %s, %s, %s, %s)",
+            (
+                *(endpoint_id, tenant, parsed.timeout_s, parsed.limits.concurrency),
+                *(parsed.limits.rate_per_s, parsed.limits.bucket_size or 1),
+            ),
+        )
+        for pattern in event_types:
+            connection.execute("INSERT INTO forbear.subscriptions VALUES (%s, %s, %s)", (tenant, pattern, endpoint_id))
+        connection.execute(
+            "INSERT INTO forbear.secrets (endpoint_id, secret) VALUES (%s, %s)",
+            (endpoint_id, secret or generate_secret()),
+        )
+    return endpoint_id
+
+
+def post(
+    connection: Connection,
+    *payloads: bytes,
+    tenant: str = "acme",
+    event_type: str = "order.paid",
+    expires_at: object = None,
+) -> list[UUID]:
+    """Ingest events in one batch. Gives their ids."""
+    number = len(payloads)
+    rows = connection.execute(
+        "SELECT event_id FROM forbear.ingest(%s, %s, %s, %b, %s::timestamptz[], %s, %s::text[], %s::bytea[]) ORDER BY n",
+        (
+            *([tenant] * number, [event_type] * number, ["application/json"] * number, list(payloads)),
+            *([expires_at] * number, [" ".join(matching_patterns(event_type))] * number),
+            *([None] * number, [None] * number),
+        ),
+    ).fetchall()
+    return [row[0] if isinstance(row, tuple) else row["event_id"] for row in rows]
+
+
+def one(connection: Connection, sql: str, *parameters: object) -> Any:
+    """The only column of a statement's only row."""
+    row = connection.execute(sql, parameters).fetchone()
+    assert row is not None
+    return next(iter(row.values())) if isinstance(row, dict) else row[0]
+
+
+def move_clock(connection: Connection, **shift: float) -> None:
+    """Move Forbear's clock on; keyword arguments as of timedelta."""
+    interval = " ".join(f"{amount} {unit}" for unit, amount in shift.items())
+    connection.execute("UPDATE forbear.clock SET shift = shift + %s::interval", (interval,))
+
+
+def run[T](work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on a loop of its own."""
+    return asyncio.run(work)

@@ -1,0 +1,33 @@
+"""What the tests of the entry points may use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from forbear.settings import settings
+
+# Each entry point keeps its connection behind a cached function `database`.
+ENTRY_POINTS = ("ingest", "claimer", "replay", "manage", "migrate")
+
+
+@pytest.fixture
+def handlers(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Points the entry points at this test's database; the monkeypatch it gives may set more of their environment."""
+    monkeypatch.setenv("FORBEAR_DATABASE_URL", database_url)
+    forget()
+    yield monkeypatch
+    forget()
+
+
+def forget() -> None:
+    """Make the entry points read their environment and connect anew."""
+    settings.cache_clear()
+    for name in ENTRY_POINTS:
+        database = getattr(sys.modules.get(name), "database", None)
+        if database is not None:
+            if database.cache_info().currsize:
+                database().close()
+            database.cache_clear()

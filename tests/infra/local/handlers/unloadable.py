@@ -1,0 +1,3 @@
+"""Cannot be initialised."""
+
+raise LookupError("no settings")
