@@ -60,10 +60,14 @@ async def _run(why: str, time_left_s: float) -> dict[str, Any]:
         Limits(known.max_in_flight, known.max_batch_bytes, known.max_claimers, known.linger_s, known.tick_s),
         random.Random(),  # noqa: S311 - jitter needs no secrecy
     )
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, loop.stop)
     if await _store().maintenance_is_due(EVERY):
         await asyncio.to_thread(maintain, known.database_url, known.retention_days)
-    tally = asdict(await loop.run(time_left_s, only_if_alone=why == "tick"))
+    events = asyncio.get_running_loop()
+    events.add_signal_handler(signal.SIGTERM, loop.stop)
+    try:
+        tally = asdict(await loop.run(time_left_s, only_if_alone=why == "tick"))
+    finally:
+        events.remove_signal_handler(signal.SIGTERM)
     if tally["claimed"] or tally["reaped"]:
         logger.info("claimer done", extra={"why": why, **tally})
     return tally

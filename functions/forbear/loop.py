@@ -36,6 +36,8 @@ REAP_EVERY_S = 5.0
 STOP_BEFORE_END_S = 45.0
 # What is still in flight this long before the end is given up, so that its results can be settled.
 ABANDON_BEFORE_END_S = 3.0
+# After a SIGTERM, what is in flight has this long, less the time to abandon it.
+STOP_WITHIN_S = 7.0
 CALL_HELP_AFTER_S = 1.0
 LATER_S = 0.5
 
@@ -102,14 +104,16 @@ class ClaimLoop:
         self._results: list[Attempted] = []
         self._changed = asyncio.Event()
         self._stopping = False
+        self._end = float("inf")
         self._breakers: dict[UUID, Breaker] = {}
         self._marked_at = self._reaped_at = self._claimed_at = -1e9
         self._busy_at = time.monotonic()
         self._full_since: float | None = None
 
     def stop(self) -> None:
-        """Claim no more; end when what is in flight has been settled. Safe from a signal handler of the loop."""
+        """Claim no more; end when what is in flight has been settled, or soon. Safe from a signal handler of the loop."""
         self._stopping = True
+        self._end = min(self._end, time.monotonic() + STOP_WITHIN_S)
         self._changed.set()
 
     async def run(self, time_left_s: float, *, only_if_alone: bool = False) -> Tally:
@@ -119,13 +123,13 @@ class ClaimLoop:
             time_left_s: how long this may take.
             only_if_alone: return at once when another claimer is awake (a tick of the schedule).
         """
-        end = time.monotonic() + time_left_s
-        stop_at = end - min(STOP_BEFORE_END_S, time_left_s / 2)
+        self._end = min(self._end, time.monotonic() + time_left_s)
+        stop_at = self._end - min(STOP_BEFORE_END_S, time_left_s / 2)
         if not await self._begin(only_if_alone):
             return self.tally
         try:
             handed_on = False
-            while time.monotonic() < end - ABANDON_BEFORE_END_S:
+            while time.monotonic() < self._end - ABANDON_BEFORE_END_S:
                 over = self._stopping or time.monotonic() > stop_at
                 if over and not handed_on:
                     handed_on = True

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from forbear.db import CONNECTION_OPTIONS, make_partitions
+from forbear.db import CONNECTION_OPTIONS, make_partitions, statement
 
 logger = logging.getLogger(__name__)
 
@@ -49,21 +49,23 @@ def drop_old_partitions(connection: psycopg.Connection[Any], retention_days: int
     interrupted is finished first.
     """
     cursor = connection.cursor(row_factory=tuple_row)
-    for parent, partition in cursor.execute(
-        "SELECT inhparent::regclass::text, inhrelid::regclass::text FROM pg_inherits WHERE inhdetachpending"
-    ).fetchall():
-        connection.execute(f"ALTER TABLE {parent} DETACH PARTITION {partition} FINALIZE")
-        connection.execute(f"DROP TABLE {partition}")
-    dropped = []
-    for parent, partition in cursor.execute(
-        "SELECT parent, partition FROM forbear.droppable_partitions(%s)", (timedelta(days=retention_days),)
-    ).fetchall():
+    halfway = cursor.execute(statement("leftover_partitions")).fetchall()
+    over = cursor.execute(
+        "SELECT parent, partition, 'CONCURRENTLY' FROM forbear.droppable_partitions(%s)",
+        (timedelta(days=retention_days),),
+    ).fetchall()
+    dropped = {}
+    for parent, partition, how in [*halfway, *over]:
+        if partition in dropped:
+            continue
         names = {"parent": sql.Identifier("forbear", parent), "partition": sql.Identifier("forbear", partition)}
-        connection.execute(sql.SQL("ALTER TABLE {parent} DETACH PARTITION {partition} CONCURRENTLY").format(**names))
+        if how is not None:
+            detach = sql.SQL("ALTER TABLE {parent} DETACH PARTITION {partition} {how}")
+            connection.execute(detach.format(**names, how=sql.SQL(how)))
         connection.execute(sql.SQL("DROP TABLE {partition}").format(**names))
         logger.info("dropped partition %s", partition)
-        dropped.append(str(partition))
-    return dropped
+        dropped[partition] = True
+    return list(dropped)
 
 
 def purge_keys(connection: psycopg.Connection[Any]) -> None:

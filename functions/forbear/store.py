@@ -69,9 +69,9 @@ class BreakerChange:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Which deliveries' results came too late, and the breakers that others changed meanwhile, as they are now."""
+    """Which results came too late, by their places in the batch; the breakers that others changed, as they are now."""
 
-    late: frozenset[UUID]
+    late: frozenset[int]
     stale: dict[UUID, Breaker]
 
 
@@ -93,8 +93,9 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Awake:
-    """What a claimer learns by marking itself awake."""
+    """What a claimer learns by marking itself awake: whether it is marked now, and how many others are."""
 
+    marked: bool
     others: int
     schedule: str
 
@@ -136,7 +137,9 @@ class Store:
         waits: dict[UUID, float] | None = None,
         gone: Sequence[UUID] = (),
     ) -> Settled:
-        """Record a batch of results; see the SQL function forbear.settle.
+        """Record a batch of results, and of late ones what they saw; see the SQL functions settle and keep_late.
+
+        Doing it twice does no harm: the second time, every result is late and its evidence there already.
 
         Args:
             results: one a lease.
@@ -152,7 +155,6 @@ class Store:
             {
                 "ids": [result.lease.delivery_id for result in results],
                 "tokens": [result.lease.token for result in results],
-                "numbers": [result.lease.number for result in results],
                 "outcomes": [result.outcome for result in results],
                 "reasons": [result.reason for result in results],
                 "delays": [result.delay_s for result in results],
@@ -180,7 +182,32 @@ class Store:
             },
         )
         stale = {UUID(lane["endpoint"]): parse_breaker(lane["breaker"]) for lane in rows[0]["stale"] or ()}
-        return Settled(frozenset(rows[0]["late"] or ()), stale)
+        late = frozenset(place - 1 for place in rows[0]["late"])
+        for place in sorted(late):
+            await self._keep_late(results[place].lease, results[place].attempt)
+        return Settled(late, stale)
+
+    async def _keep_late(self, lease: Lease, attempt: Attempt | None) -> None:
+        if attempt is None:
+            return
+        await self._rows(
+            statement("keep_late"),
+            {
+                "id": lease.delivery_id,
+                "number": lease.number,
+                "age": time.monotonic() - attempt.began,
+                "latency_ms": attempt.latency_ms,
+                "url": attempt.url,
+                "address": attempt.address,
+                "request_headers": attempt.request_headers,
+                "status": attempt.status,
+                "response_headers": attempt.response_headers,
+                "response_body": attempt.response_body,
+                "error": attempt.error,
+                "error_detail": attempt.error_detail,
+                "retry_after": attempt.retry_after_s,
+            },
+        )
 
     async def reap(self) -> int:
         """Take over leases that have lapsed. Gives their number, 500 at most."""
@@ -196,10 +223,10 @@ class Store:
         self._clock, self._at = row["clock"], time.monotonic()
         return Outlook(**row)
 
-    async def stay_awake(self, claimer: UUID, seconds: float) -> Awake:
-        """Mark this claimer awake for so many seconds from now."""
-        sql = "SELECT * FROM forbear.stay_awake(%s, %s)"
-        return Awake(**(await self._rows(sql, (claimer, timedelta(seconds=seconds))))[0])
+    async def stay_awake(self, claimer: UUID, seconds: float, unless_others: int | None = None) -> Awake:
+        """Mark this claimer awake for so many seconds from now, unless so many others are awake (None: in any case)."""
+        sql = "SELECT * FROM forbear.stay_awake(%s, %s, %s)"
+        return Awake(**(await self._rows(sql, (claimer, timedelta(seconds=seconds), unless_others)))[0])
 
     async def fall_asleep(self, claimer: UUID) -> None:
         """Take the mark away. Look once more after it: the mark may have kept a producer from calling."""

@@ -118,7 +118,7 @@ def _at(item: Document, path: str) -> Any:
 def text(value: Any) -> str:
     """A JSON value as people read it, on one line, without control characters."""
     match value:
-        case None | "" | [] | {}:
+        case _ if value in (None, "", [], {}):
             return NOTHING
         case bool():
             return "yes" if value else "no"

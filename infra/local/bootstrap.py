@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -57,8 +58,8 @@ class RuntimeFault(Exception):
 class RuntimeClient:
     """The runtime's side of the Runtime API, over one connection that is kept open.
 
-    Plain HTTP/1.1 with `Content-Length`, which is all that the local Runtime API speaks: `http.client` would take as long
-    to import as the rest of a cold start.
+    Plain HTTP/1.1 with `Content-Length`, which is all that the local Runtime API speaks. To import `http.client` would
+    take as long as the rest of a cold start.
     """
 
     def __init__(self, address: str) -> None:
@@ -213,6 +214,16 @@ def run(handler_name: str, client: RuntimeClient) -> None:
             client.respond(_request_id, result.encode())
 
 
+def _end_with_the_stack() -> None:
+    """End this process when the one that started it ends, however suddenly: it holds the other end of our input."""
+
+    def wait() -> None:
+        os.read(0, 1)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="stack-watch", daemon=True).start()
+
+
 def _log_error(document: dict[str, object]) -> None:
     trace = document["stackTrace"]
     lines = [f"[ERROR] {document['errorType']}: {document['errorMessage']}", "Traceback (most recent call last):"]
@@ -241,6 +252,7 @@ def main(arguments: list[str]) -> None:
         # What was written must be out when the process dies.
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a process of its own has real text streams
     _set_up_logging()
+    _end_with_the_stack()
     handler_name = arguments[0] if arguments else os.environ["_HANDLER"]
     try:
         run(handler_name, RuntimeClient(os.environ["AWS_LAMBDA_RUNTIME_API"]))

@@ -83,7 +83,7 @@ class Environment:
             await asyncio.get_running_loop().subprocess_exec(
                 lambda: _Output(self._on_line, self._started, self._exited, self._closed),
                 *self._command,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE,  # ends when we do, and our runtime ends with it
                 cwd=self._folder,
                 env={**self._variables, "AWS_LAMBDA_RUNTIME_API": self._api.address},
                 start_new_session=True,
@@ -138,7 +138,9 @@ class Environment:
         self._clock = loop.call_later(invocation.timeout_s, self._time_out, invocation)
 
     def _time_out(self, invocation: Invocation) -> None:
-        # The answer waits for the process to be gone, so that no two run at once under a concurrency of one.
+        if not self._api.taken:
+            return  # answered in the very moment in which its time ended
+        # The caller's answer waits for the process to be gone: under a concurrency of one, no two may run at once.
         self._reason = _timed_out(invocation.request_id, invocation.timeout_s)
         self._signal(signal.SIGKILL)
 

@@ -116,8 +116,8 @@ class Listener:
 
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named because asyncio sets TCP_NODELAY only where a socket says that it is TCP, and accepted ones say
-    # what the listening one says. Without it, delayed acknowledgements make an answer that takes two writes take 40 ms.
+    # The protocol is named because asyncio sets TCP_NODELAY only where a socket says that it is TCP, and accepted
+    # ones say what the listening one says. Without it, delayed acknowledgements make two writes take 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":  # elsewhere it would let two listen on one port

@@ -135,6 +135,10 @@ class LocalStack:
             api = self._listen(self._ports.api, running)
             self.aws_url = f"http://{aws.authority}"
             self.api_url = f"http://{api.authority}"
+            replay = None
+            if self._replay_function is not None:
+                replay = self._listen(self._ports.replay, running)
+                self.replay_url = f"http://{replay.authority}"
             self.functions = Functions(
                 self._specs,
                 host=self._host,
@@ -150,17 +154,15 @@ class LocalStack:
             self.scheduler = Scheduler(self.functions, minute_s=timing.minute_s)
             for route in self._routes:
                 self.functions.spec(route.function)
-            if self._replay_function is not None:
-                replay = self._listen(self._ports.replay, running)
-                self.replay_url = f"http://{replay.authority}"
-                await replay.start(FunctionUrl(self._replay_function, self.functions))
-                running.callback(replay.stop_accepting)
             await aws.start(aws_api(self.functions, self.scheduler))
             gateway = Gateway(self._routes, self.functions, integration_timeout_s=timing.integration_timeout_s)
             await api.start(gateway)
             # While running invocations end, callers still get their answers and the functions still reach AWS.
             running.push_async_callback(self.functions.stop, timing.grace_s)
             running.callback(api.stop_accepting)
+            if replay is not None and self._replay_function is not None:
+                await replay.start(FunctionUrl(self._replay_function, self.functions))
+                running.callback(replay.stop_accepting)
             running.callback(self.scheduler.stop)
             for schedule in self._schedules:
                 self.scheduler.create(schedule)

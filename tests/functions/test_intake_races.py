@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -115,7 +116,7 @@ def test_a_claimer_that_falls_asleep_and_an_ingest_never_miss_each_other(
     connection: Connection, database_url: str, databases: Callable[[], Database]
 ) -> None:
     make_endpoint(connection)
-    claimer_id, rounds = uuid4(), 20000
+    claimer_id, rounds = uuid4(), 400
     start = threading.Barrier(2)
 
     def fall_asleep(sleeper: Connection) -> bool:
@@ -136,7 +137,7 @@ def test_a_claimer_that_falls_asleep_and_an_ingest_never_miss_each_other(
             connection.execute("DELETE FROM forbear.wakes")
             connection.execute("INSERT INTO forbear.claimers VALUES (%s, 'infinity')", (claimer_id,))
             looked, called = pool.submit(fall_asleep, sleeper), pool.submit(post, database)
-            missed += not (looked.result() or called.result())
+            missed += not any([looked.result(), called.result()])
     assert missed == 0
 
 
@@ -207,6 +208,12 @@ def stored(connection: Connection) -> int:
     return int(one(connection, "SELECT count(*) FROM forbear.events")) - 1
 
 
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < deadline
+
+
 def up_to(message: bytes) -> Callable[[bytes], int | None]:
     """Let an answer through to the end of its first message that begins like this; nothing if it has none."""
 
@@ -234,6 +241,27 @@ def test_an_event_or_a_batch_costs_one_round_trip(line: Line, path: str, body: b
     assert kinds[:end].count(b"E") == 4, "Execute: BEGIN, the statement, COMMIT, the question"
     assert {answered for _, answered in line.wire.sent[:end]} == {0}, "nothing that was sent waited for an answer"
     assert set(kinds[end:]) <= {b"H"}, "a Flush, which asks for nothing"
+
+
+def test_whether_a_claimer_is_awake_is_asked_after_the_commit(line: Line, connection: Connection) -> None:
+    connection.execute("DELETE FROM forbear.wakes")
+    connection.execute("UPDATE forbear.claimers SET awake_until = 'infinity'")
+    line.wire.pause = True
+    with ThreadPoolExecutor(1) as pool:
+        posted = pool.submit(line.post)
+        assert line.wire.paused.wait(10)
+        # The server has done what it was sent so far, and waits for more.
+        inserted = (
+            "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            " WHERE relation = 'forbear.wakes'::regclass AND wait_event = 'ClientRead')"
+        )
+        wait_until(lambda: one(connection, inserted))
+        # A claimer falls asleep: it takes its mark away, looks once more, and cannot see what is not committed.
+        connection.execute("DELETE FROM forbear.claimers")
+        assert not one(connection, "SELECT EXISTS (SELECT FROM forbear.wakes)")
+        line.wire.resume.set()
+        assert posted.result()[0] == 202
+    assert len(line.calls) == 1
 
 
 def test_without_a_key_a_line_lost_after_the_commit_is_unavailable_and_nobody_repeats_it(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
 SYNC = b"S"
+COMMIT = b"P\0\0\0\x0e\0COMMIT\0"  # Parse: its length, no name, the statement
 
 
 @dataclass
@@ -21,8 +22,9 @@ class Wire:
     `sent` lists the types of the client's messages ("Message Formats" in PostgreSQL's manual) since `watch()`, and how
     many bytes the server's answers had when each left the client: 0 means that it waited for none.
 
-    `hold_answers`: keep the server's bytes until the client's Sync has come. `cut_at_once`: close the line and
-    pass nothing on. `cut_at_answer`: given the bytes of an answer, says how many to let through before closing.
+    `hold_answers`: keep the server's bytes until the client's Sync has come. `cut_at_once`: close the line and pass
+    nothing on. `cut_at_answer`: given the bytes of an answer, says how many to let through before closing. `pause`:
+    before the client's COMMIT, say so by `paused` and wait for `resume`.
     """
 
     server: tuple[str, int]
@@ -30,6 +32,9 @@ class Wire:
     sent: list[tuple[bytes, int]] = field(default_factory=list)
     hold_answers: bool = False
     cut_at_once: bool = False
+    pause: bool = False
+    paused: threading.Event = field(default_factory=threading.Event)
+    resume: threading.Event = field(default_factory=threading.Event)
     cut_at_answer: Callable[[bytes], int | None] | None = None
     _watching: bool = False
     _answered: int = 0
@@ -61,6 +66,12 @@ class Wire:
             if self.cut_at_once:
                 return False
             synced = self._parse(received)
+            if self.pause and COMMIT in received:
+                before, found, received = received.partition(COMMIT)
+                server.sendall(before)
+                self.paused.set()
+                self.resume.wait(60)
+                received = found + received
             server.sendall(received)
             if synced and self._held:
                 self._answered += len(self._held)

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from forbear import headers, signing
 from forbear.models.events import TenantName, Time
-from forbear.models.fields import IN, DeliveryId, EndpointId, EventId, Instant, Pattern, Patterns, ReplayId, Text
+from forbear.models.fields import IN, DeliveryId, EndpointId, EventId, Instant, Pattern, Patterns, ReplayId, storable
 from forbear.policy.model import Policy
 
 EVERYTHING = ["*"]
@@ -42,7 +42,7 @@ Subscriptions = Annotated[
     Patterns,
     Field(description="What the endpoint gets: exact types, `prefix.*` for all below a prefix, or `*` for everything."),
 ]
-Description = Annotated[Text, Field(max_length=1000, description="For people.")]
+Description = Annotated[str, Field(max_length=1000, description="For people."), AfterValidator(storable)]
 Headers = Annotated[
     dict[str, str],
     AfterValidator(_check_headers),

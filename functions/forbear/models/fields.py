@@ -64,13 +64,13 @@ Instant = Annotated[
 ]
 
 
-def _no_nul(text: str) -> str:
+def storable(text: str) -> str:
+    """Check that a text can be stored: PostgreSQL's texts hold no U+0000."""
     if "\0" in text:
         raise ValueError("the character U+0000 cannot be stored: remove it")
     return text
 
 
-Text = Annotated[str, AfterValidator(_no_nul)]
 EventType = Annotated[
     str,
     AfterValidator(event_types.validate),

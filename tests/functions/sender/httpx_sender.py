@@ -14,8 +14,22 @@ from forbear.sender import Request, Response
 from forbear.sender.resolver import Lookup, system_lookup
 
 BODY_KEPT = 16 * 1024
+_NO_RESEND = "httpx does not tell whether the connection was a fresh one and whether any byte came back"
 
-CANNOT: dict[str, str] = {}
+CANNOT = {
+    "test_what_could_be_read_in_two_ways_is_a_protocol_error": "h11 reads these",
+    "test_a_whole_head_over_64_kib_is_too_large": "h11 bounds only what it waits for, not a head that is whole",
+    "test_interim_responses_without_end_are_too_large": "h11 bounds each head, not all of a response's",
+    "test_a_response_before_the_whole_request_is_taken_and_the_connection_closed": (
+        "httpcore reads only once it has written everything, or failed to"
+    ),
+    "test_surplus_bytes_with_a_response_do_not_answer_the_next_request": (
+        "h11 keeps them in its buffer, where httpcore's check of the socket does not see them"
+    ),
+    "test_a_stale_connection_costs_one_free_resend": _NO_RESEND,
+    "test_the_resend_is_not_repeated": _NO_RESEND,
+    "test_a_stale_tls_connection_costs_one_free_resend": _NO_RESEND,
+}
 """Promises that this sender breaks, by the test's name, with the reason."""
 
 

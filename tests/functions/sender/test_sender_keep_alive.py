@@ -74,29 +74,42 @@ async def test_a_connection_that_the_receiver_closed_is_not_used_again(sender: S
     assert [received.connection for received in receiver.received] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("surplus", [b"x", b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n", b"HTT"])
-@pytest.mark.parametrize("together", [True, False])
-async def test_bytes_after_a_response_are_no_response_to_the_next_request(
-    sender: Sender, start: Start, surplus: bytes, *, together: bool
+SURPLUS = [b"x", b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n", b"HTT"]
+
+
+@pytest.mark.parametrize("surplus", SURPLUS)
+async def test_surplus_bytes_with_a_response_do_not_answer_the_next_request(
+    sender: Sender, start: Start, surplus: bytes
 ) -> None:
-    sent = asyncio.Event()
+    async def script(peer: Conversation) -> None:
+        await peer.request()
+        await peer.send(OK + surplus)
+        await peer.until_hung_up()
+
+    receiver = await start(script)
+    for _ in range(2):
+        assert (await post(sender, receiver, timeout_s=1)).status == 200
+    assert [received.connection for received in receiver.received] == [1, 2]
+
+
+@pytest.mark.parametrize("surplus", [*SURPLUS, b"\r\n"])
+async def test_surplus_bytes_between_responses_do_not_answer_the_next_request(
+    sender: Sender, start: Start, surplus: bytes
+) -> None:
+    answered = asyncio.Event()
 
     async def script(peer: Conversation) -> None:
         await peer.request()
-        if together:
-            await peer.send(OK + surplus)
-        else:
-            await peer.send(OK)
-            await sent.wait()
-            await peer.send(surplus)
+        await peer.send(OK)
+        await answered.wait()
+        await peer.send(surplus)
         await peer.until_hung_up()
 
     receiver = await start(script)
     assert (await post(sender, receiver)).status == 200
-    sent.set()
-    if not together:
-        await asyncio.sleep(0.02)  # nothing tells when the surplus has arrived
-    assert (await post(sender, receiver)).status == 200
+    answered.set()
+    await asyncio.sleep(0.02)  # nothing tells when the surplus has arrived
+    assert (await post(sender, receiver, timeout_s=1)).status == 200
     assert [received.connection for received in receiver.received] == [1, 2]
 
 

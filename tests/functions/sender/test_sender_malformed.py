@@ -62,7 +62,7 @@ async def test_what_could_be_read_in_two_ways_is_a_protocol_error(sender: Sender
 
 async def check_refused(sender: Sender, start: Start, answer: bytes) -> None:
     receiver = await start(answering(answer))
-    response = await post(sender, receiver)
+    response = await post(sender, receiver, timeout_s=1)
     assert (response.status, response.error) == (None, ErrorClass.PROTOCOL)
     assert response.reason.isprintable()
     assert 0 < len(response.reason) <= 300
@@ -112,6 +112,6 @@ async def test_interim_responses_without_end_are_too_large(sender: Sender, start
             await peer.send(b"HTTP/1.1 102 Processing\r\n\r\n")
 
     receiver = await start(script)
-    response = await post(sender, receiver, timeout_s=2)
+    response = await post(sender, receiver, timeout_s=1)
     assert (response.status, response.error) == (None, ErrorClass.TOO_LARGE)
     await receiver.until(lambda: receiver.hung_up == 1)

@@ -20,7 +20,7 @@ async def test_a_thousand_requests_leave_no_descriptor_and_no_task(
         await start(answering(OK)),
         await start(answering_once(OK)),
         await start(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20_000)),
-        await start(answering(b"garbage\r\n")),
+        await start(answering(b"garbage\r\n\r\n")),
         await start(answering_once(b"")),
     ]
     secure = await start(answering_once(OK), tls=authority.server(NAME))
@@ -38,18 +38,10 @@ async def test_a_thousand_requests_leave_no_descriptor_and_no_task(
                 post(sender, hanging, scheme="https", host="127.0.0.9"),
             )
 
-    async def settled() -> int:
-        """The descriptors once the receivers' sides are closed, too."""
-        count, same = descriptors(), 0
-        while same < 10:
-            await asyncio.sleep(0.01)
-            count, same = (descriptors(), same + 1) if descriptors() == count else (descriptors(), 0)
-        return count
-
-    await volley(2)
-    before, tasks = await settled(), len(asyncio.all_tasks())
+    before, tasks = descriptors(), len(asyncio.all_tasks())
     await volley(50)
-    after = await settled()
     gc.collect()  # an unclosed transport would warn here
-    assert after <= before + 2
-    assert len(asyncio.all_tasks()) <= tasks + 2
+    idle = 2 * 3  # both ends of what is kept open to the one receiver that allows it
+    async with asyncio.timeout(5):
+        while descriptors() > before + idle or len(asyncio.all_tasks()) > tasks + idle:
+            await asyncio.sleep(0.01)

@@ -217,7 +217,7 @@ async def test_a_response_before_the_whole_request_is_taken_and_the_connection_c
         await peer.until_hung_up()
 
     receiver = await start(script)
-    response = await post(sender, receiver, body=bytes(64 << 20), timeout_s=2)
+    response = await post(sender, receiver, body=bytes(64 << 20), timeout_s=1)
     assert (response.status, response.error, response.body) == (413, None, b"big")
     await receiver.until(lambda: receiver.hung_up == 1)
 

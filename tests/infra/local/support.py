@@ -41,14 +41,14 @@ class Gate:
     def __init__(self) -> None:
         self.port = 0
         self._arrivals: asyncio.Queue[int] = asyncio.Queue()
-        self._waiting: list[asyncio.StreamWriter] = []
+        self._waiting: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     @property
     def event(self) -> bytes:
         return json.dumps({"gate": self.port}).encode()
 
     async def arrive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._waiting.append(writer)
+        self._waiting.append((reader, writer))
         self._arrivals.put_nowait(int(await reader.readline()))
 
     async def arrival(self) -> int:
@@ -56,10 +56,15 @@ class Gate:
         async with asyncio.timeout(PATIENCE_S):
             return await self._arrivals.get()
 
+    async def hung_up(self) -> None:
+        """Wait until the first of those who wait has gone without being let through."""
+        async with asyncio.timeout(PATIENCE_S):
+            assert await self._waiting[0][0].read() == b""
+
     def open(self) -> None:
         """Let those through who wait."""
         while self._waiting:
-            writer = self._waiting.pop(0)
+            _, writer = self._waiting.pop(0)
             writer.write(b".")
             writer.close()
 

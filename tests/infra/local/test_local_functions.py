@@ -13,6 +13,14 @@ from infra.local.functions import MAX_EVENT_BYTES, MAX_REQUEST_BYTES
 from infra.local.stack import Timing
 from tests.infra.local.support import HANDLERS, Gate, Launch, Output, call, error_of, eventually, plain
 
+BOTH_RUNTIMES = pytest.mark.parametrize(
+    "runtime",
+    [
+        "infra.local.bootstrap",
+        pytest.param("awslambdaric", marks=pytest.mark.skipif(sys.platform != "linux", reason="built for Linux only")),
+    ],
+)
+
 
 async def test_a_result_comes_back_as_json(launch: Launch) -> None:
     stack = await launch(plain())
@@ -33,13 +41,7 @@ async def test_an_unknown_function_is_refused(launch: Launch) -> None:
         stack.functions.invoke_async("other", b"{}")
 
 
-@pytest.mark.parametrize(
-    "runtime",
-    [
-        "infra.local.bootstrap",
-        pytest.param("awslambdaric", marks=pytest.mark.skipif(sys.platform != "linux", reason="built for Linux only")),
-    ],
-)
+@BOTH_RUNTIMES
 async def test_the_context_and_the_environment_are_those_of_lambda(launch: Launch, runtime: str) -> None:
     spec = plain(timeout_s=30, memory_mb=512, runtime=runtime, environment={"OWN": "2", "AWS_REGION": "moon-1"})
     stack = await launch(spec, environment={"COMMON": "1", "OWN": "1"})
@@ -155,6 +157,14 @@ async def test_a_result_that_is_no_json_is_a_marshal_error(launch: Launch) -> No
     error = error_of(await stack.functions.invoke("plain", b"{}"))
     assert error["errorType"] == "Runtime.MarshalError"
     assert "coroutine is not JSON serializable" in error["errorMessage"]
+
+
+@BOTH_RUNTIMES
+async def test_a_lone_surrogate_in_a_result_ends_the_process(launch: Launch, runtime: str) -> None:
+    stack = await launch(plain(runtime=runtime))
+    error = error_of(await stack.functions.invoke("plain", b'{"return": "\\ud800"}'))
+    assert error["errorType"] == "Runtime.ExitError"
+    assert (await call(stack, {}))["calls"] == 1
 
 
 @pytest.mark.parametrize(

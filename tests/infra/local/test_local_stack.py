@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import socket
+import sys
 from contextlib import suppress
 
 import httpx
@@ -109,6 +110,26 @@ async def test_a_stopped_stack_serves_nothing_and_can_be_stopped_again(
 
 async def test_a_stack_that_was_never_started_can_be_stopped() -> None:
     await LocalStack([plain()], []).stop()
+
+
+async def test_a_stack_that_is_killed_takes_its_busy_environments_with_it(gate: Gate) -> None:
+    script = f"""
+import asyncio
+from infra.local.stack import LocalStack
+from tests.infra.local.support import plain
+
+async def live():
+    stack = LocalStack([plain()], [])
+    await stack.start()
+    await stack.functions.invoke("plain", {gate.event!r})
+
+asyncio.run(live())
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", script)
+    await gate.arrival()
+    process.kill()
+    await process.wait()
+    await gate.hung_up()
 
 
 def test_the_stack_runs_on_uvloop_too() -> None:

@@ -188,11 +188,13 @@ BEGIN
 END
 $$;
 
--- The days whose partitions retention may drop: they ended more than p_keep ago, and for events nothing points there.
--- Looks at index entries only, once a partition.
+-- The days whose partitions retention may drop: they ended more than p_keep ago, and for events nothing points there:
+-- nothing unfinished, and no delivery whose own partition stays. Looks for one index entry in each of those.
 CREATE FUNCTION forbear.droppable_partitions(p_keep interval) RETURNS TABLE (parent text, partition text)
-LANGUAGE plpgsql STABLE SET timezone = 'UTC' SET enable_seqscan = off AS $$
+LANGUAGE plpgsql STABLE SET timezone = 'UTC' SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
+    -- A day before it is the last to go.
+    v_kept  timestamptz := date_trunc('day', forbear.now() - p_keep);
     v_table text;
     v_name  text;
     v_day   timestamptz;
@@ -205,13 +207,13 @@ BEGIN
         ORDER BY p.relname DESC, c.relname  -- deliveries before the events that they point to
     LOOP
         v_day := to_timestamp(right(v_name, 8), 'YYYYMMDD');
-        CONTINUE WHEN v_day + interval '1 day' > forbear.now() - p_keep;
+        CONTINUE WHEN v_day >= v_kept;
         IF v_table = 'events' THEN
             v_used := EXISTS (SELECT FROM forbear.queue q WHERE q.event_id >= forbear.first_id(v_day)
                                                             AND q.event_id < forbear.first_id(v_day + interval '1 day'))
                    OR EXISTS (SELECT FROM forbear.history h WHERE h.event_id >= forbear.first_id(v_day)
                                                               AND h.event_id < forbear.first_id(v_day + interval '1 day')
-                                                              AND h.ended_at > forbear.now() - p_keep - interval '1 day');
+                                                              AND h.ended_at >= v_kept);
             CONTINUE WHEN v_used;
         END IF;
         parent := v_table;

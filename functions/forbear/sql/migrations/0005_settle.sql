@@ -1,4 +1,5 @@
--- Recording what attempts came to, and taking over what claimers left behind.
+-- Recording what attempts came to, and taking over what claimers left behind. For the shape of the statements see the
+-- file before this one.
 
 -- Applies what a batch came to for its lanes (see forbear.settle for the arrays): a breaker only where it is still the
 -- one that the caller worked from. Locks the lanes in the order of their ids. Gives the lanes where it was not, as
@@ -9,6 +10,7 @@ CREATE FUNCTION forbear.change_lanes(
 ) RETURNS jsonb
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_material = off
 AS $$
 DECLARE
     v_changed uuid[];
@@ -26,11 +28,9 @@ BEGIN
             breaker_epoch    = (c.breaker ->> 'epoch')::bigint,
             breaker_reason   = c.breaker ->> 'reason',
             probe_until      = CASE WHEN c.breaker ->> 'state' = 'half_open' THEN l.probe_until END,
-            ready_at         = CASE
-                WHEN (c.breaker ->> 'epoch')::bigint = l.breaker_epoch THEN l.ready_at
-                WHEN c.breaker ->> 'state' = 'open'
-                    THEN greatest(l.ready_at, (c.breaker ->> 'until')::timestamptz, l.wait_until)
-                ELSE greatest(p_now, l.wait_until) END
+            -- Another state is another bar; that of the old one (a probe's lease, say) must not hold the lane longer.
+            ready_at         = CASE WHEN (c.breaker ->> 'epoch')::bigint = l.breaker_epoch THEN l.ready_at
+                                    ELSE greatest(p_now, (c.breaker ->> 'until')::timestamptz, l.wait_until) END
         FROM unnest(p_lane_ids, p_from_epochs, p_from_failures, p_breakers)
             AS c (endpoint_id, from_epoch, from_failures, breaker)
         WHERE l.endpoint_id = c.endpoint_id AND l.breaker_epoch = c.from_epoch
@@ -55,9 +55,10 @@ END
 $$;
 
 -- Keeps what a late result saw. The delivery went on without it; the attempt's number is still its own: there may be a
--- row that calls it lost by now, or none yet.
+-- row that calls it lost by now, or none yet. A transaction of its own for each, since it may wait for the delivery's
+-- row, and who waits must not hold another.
 CREATE FUNCTION forbear.keep_late(
-    p_now timestamptz, p_id uuid, p_token uuid, p_number int, p_age_s float8, p_latency_ms float8, p_url text,
+    p_id uuid, p_number int, p_age_s float8, p_latency_ms float8, p_url text,
     p_address text, p_request_headers bytea, p_status int, p_response_headers bytea, p_response_body bytea,
     p_error text, p_error_detail text, p_retry_after_s float8
 ) RETURNS void
@@ -65,12 +66,12 @@ LANGUAGE plpgsql
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_started    timestamptz := p_now - p_age_s * interval '1 second';
+    v_started    timestamptz := forbear.now() - p_age_s * interval '1 second';
     v_generation int;
     v_ended      timestamptz;
 BEGIN
-    -- The row lock keeps the delivery where it is until the evidence stands beside it.
-    SELECT q.generation INTO v_generation FROM forbear.queue q WHERE q.id = p_id FOR UPDATE;
+    -- The row lock keeps the delivery where it is until the evidence stands beside it; it bars no claim.
+    SELECT q.generation INTO v_generation FROM forbear.queue q WHERE q.id = p_id FOR KEY SHARE;
     IF FOUND THEN
         INSERT INTO forbear.queue_attempts (
             delivery_id, number, generation, started_at, latency_ms, url, address, request_headers, status,
@@ -106,9 +107,9 @@ BEGIN
 END
 $$;
 
--- Writes a batch of results: attempts, deliveries, lane changes and the wake row, in one statement's time.
+-- Writes a batch of results: attempts, deliveries, lane changes and the wake row.
 --
--- Takes parallel arrays, one entry a delivery. p_numbers: the attempt's. p_outcomes: 'delivered', 'dead' (with the reason in p_reasons), 'retry'
+-- Takes parallel arrays, one entry a delivery. p_outcomes: 'delivered', 'dead' (with the reason in p_reasons), 'retry'
 -- (due again after p_delays seconds) or 'return' (given back unsent, due at once; no attempt was made). p_limited: the
 -- verdict was `limited`. The evidence of an attempt stands in the arrays from p_verdicts on; a NULL verdict says that
 -- none was made. p_ages: seconds since the attempt began.
@@ -116,23 +117,25 @@ $$;
 -- the one it came to; and p_wait_ids with p_waits, the seconds that a receiver asked everybody to wait, and p_gone_ids,
 -- the endpoints that answered 410.
 --
--- A result counts only while its lease token stands and the lease has not lapsed; a late one is kept as evidence.
--- Gives the late ones' ids, and the lanes whose breaker was no longer the one that the caller worked from, with what
--- it is now: the caller decides again.
+-- A result counts only while its lease token stands and the lease has not lapsed. Gives the places (from 1) of
+-- the others, the late ones, for forbear.keep_late; and the lanes whose breaker was no longer the one that the caller
+-- worked from, with what it is now: the caller decides again.
 CREATE FUNCTION forbear.settle(
-    p_ids uuid[], p_tokens uuid[], p_numbers int[], p_outcomes text[], p_reasons text[], p_delays float8[], p_limited boolean[],
+    p_ids uuid[], p_tokens uuid[], p_outcomes text[], p_reasons text[], p_delays float8[], p_limited boolean[],
     p_verdicts text[], p_ages float8[], p_latencies_ms float8[], p_urls text[], p_addresses text[],
     p_request_headers bytea[], p_statuses int[], p_response_headers bytea[], p_response_bodies bytea[],
     p_errors text[], p_error_details text[], p_retry_afters float8[], p_honoured boolean[],
     p_lane_ids uuid[], p_from_epochs bigint[], p_from_failures int[], p_breakers jsonb[],
     p_wait_ids uuid[], p_waits float8[], p_gone_ids uuid[]
-) RETURNS TABLE (late uuid[], stale jsonb)
+) RETURNS TABLE (late int[], stale jsonb)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_material = off
 AS $$
 DECLARE
     v_now     timestamptz := forbear.now();
-    v_settled uuid[];
+    v_settled int[];
+    v_earlier uuid[];
 BEGIN
     IF p_lane_ids <> '{}' OR p_wait_ids <> '{}' OR p_gone_ids <> '{}' THEN
         stale := forbear.change_lanes(p_lane_ids, p_from_epochs, p_from_failures, p_breakers, p_wait_ids, p_waits,
@@ -143,12 +146,13 @@ BEGIN
         SELECT * FROM unnest(p_ids, p_tokens, p_outcomes, p_reasons, p_delays, p_limited, p_verdicts, p_ages,
                              p_latencies_ms, p_urls, p_addresses, p_request_headers, p_statuses, p_response_headers,
                              p_response_bodies, p_errors, p_error_details, p_retry_afters, p_honoured)
+            WITH ORDINALITY
             AS r (id, token, outcome, reason, delay_s, limited, verdict, age_s, latency_ms, url, address,
                   request_headers, status, response_headers, response_body, error, error_detail, retry_after_s,
-                  honoured)
+                  honoured, place)
     ), ended AS (
         DELETE FROM forbear.queue q USING result r
-        WHERE q.id = r.id AND q.lease_token = r.token AND q.lease_until > v_now
+        WHERE q.id = r.id AND q.lease_token IS NOT DISTINCT FROM r.token AND q.lease_until > v_now
           AND r.outcome IN ('delivered', 'dead')
         RETURNING q.event_id, q.endpoint_id, q.payload_bytes, q.generation, q.replay_id, r.*,
                   CASE WHEN r.verdict IS NULL THEN q.attempts - 1 ELSE q.attempts END AS attempts
@@ -162,7 +166,7 @@ BEGIN
             held_mark   = CASE WHEN r.outcome = 'return' AND q.tries + q.lost = 0 THEN NULL ELSE q.held_mark END,
             lease_token = NULL, lease_until = NULL, claimed_at = NULL
         FROM result r
-        WHERE q.id = r.id AND q.lease_token = r.token AND q.lease_until > v_now
+        WHERE q.id = r.id AND q.lease_token IS NOT DISTINCT FROM r.token AND q.lease_until > v_now
           AND r.outcome IN ('retry', 'return')
         RETURNING q.endpoint_id, q.generation, q.attempts, q.due_at, r.*
     ), kept AS (
@@ -171,11 +175,6 @@ BEGIN
         SELECT e.id, e.event_id, e.endpoint_id, e.payload_bytes, e.outcome, e.reason, e.generation, e.attempts,
                e.replay_id, v_now
         FROM ended e
-    ), earlier AS (
-        DELETE FROM forbear.queue_attempts a
-        WHERE a.delivery_id IN (SELECT e.id FROM ended e WHERE e.attempts > (e.verdict IS NOT NULL)::int) RETURNING a.*
-    ), earlier_kept AS (
-        INSERT INTO forbear.history_attempts SELECT a.*, v_now FROM earlier a
     ), last_attempt AS (
         INSERT INTO forbear.history_attempts (
             delivery_id, number, generation, started_at, latency_ms, url, address, request_headers, status,
@@ -195,31 +194,29 @@ BEGIN
                a.retry_after_s, a.honoured, a.due_at
         FROM again a WHERE a.verdict IS NOT NULL
     ), touched AS MATERIALIZED (
-        SELECT t.endpoint_id, min(t.due_at) AS due_at
+        SELECT t.endpoint_id, min(t.due_at) AS due_at,
+               (SELECT l.saturated FROM forbear.lanes l WHERE l.endpoint_id = t.endpoint_id) AS saturated
         FROM (SELECT a.endpoint_id, a.due_at FROM again a
               UNION ALL SELECT e.endpoint_id, 'infinity' FROM ended e) t
         GROUP BY t.endpoint_id
     ), woken AS (
         INSERT INTO forbear.wakes (endpoint_ids, due_ats)
-        SELECT array_agg(w.endpoint_id), array_agg(w.due_at)
-        FROM (SELECT t.endpoint_id, CASE WHEN l.saturated THEN least(t.due_at, v_now) ELSE t.due_at END AS due_at
-              FROM touched t JOIN forbear.lanes l ON l.endpoint_id = t.endpoint_id
-              WHERE l.saturated OR t.due_at < 'infinity') w
+        SELECT array_agg(t.endpoint_id), array_agg(CASE WHEN t.saturated THEN least(t.due_at, v_now) ELSE t.due_at END)
+        FROM touched t
+        WHERE t.saturated OR t.due_at < 'infinity'
         HAVING count(*) > 0
     )
-    SELECT array_agg(s.id) INTO v_settled FROM (SELECT e.id FROM ended e UNION ALL SELECT a.id FROM again a) s;
+    SELECT array_agg(s.place), array_agg(s.id) FILTER (WHERE s.earlier) INTO v_settled, v_earlier
+    FROM (SELECT e.place, e.id, e.attempts > (e.verdict IS NOT NULL)::int AS earlier FROM ended e
+          UNION ALL SELECT a.place, a.id, false FROM again a) s;
 
-    IF coalesce(cardinality(v_settled), 0) < cardinality(p_ids) THEN
-        late := ARRAY(SELECT unnest(p_ids) EXCEPT SELECT unnest(v_settled));
-        PERFORM forbear.keep_late(v_now, r.id, r.token, r.number, r.age_s, r.latency_ms, r.url, r.address,
-                                  r.request_headers, r.status, r.response_headers, r.response_body, r.error,
-                                  r.error_detail, r.retry_after_s)
-        FROM unnest(p_ids, p_tokens, p_numbers, p_verdicts, p_ages, p_latencies_ms, p_urls, p_addresses, p_request_headers,
-                    p_statuses, p_response_headers, p_response_bodies, p_errors, p_error_details, p_retry_afters)
-            AS r (id, token, number, verdict, age_s, latency_ms, url, address, request_headers, status,
-                  response_headers, response_body, error, error_detail, retry_after_s)
-        WHERE r.id = ANY (late) AND r.verdict IS NOT NULL;
+    IF v_earlier IS NOT NULL THEN
+        WITH earlier AS (
+            DELETE FROM forbear.queue_attempts a WHERE a.delivery_id = ANY (v_earlier) RETURNING a.*
+        )
+        INSERT INTO forbear.history_attempts SELECT e.*, v_now FROM earlier e;
     END IF;
+    late := ARRAY(SELECT generate_subscripts(p_ids, 1) EXCEPT SELECT unnest(v_settled));
     RETURN NEXT;
 END
 $$;
@@ -229,7 +226,8 @@ $$;
 -- delivery is dead, so that a payload which kills its sender ends too. Gives the number taken over.
 CREATE FUNCTION forbear.reap(p_limit int) RETURNS bigint
 LANGUAGE plpgsql
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_material = off
 AS $$
 DECLARE
     v_now    timestamptz := forbear.now();
@@ -244,9 +242,10 @@ BEGIN
         delivery_id, number, generation, started_at, latency_ms, url, request_headers, error, error_detail, verdict,
         next_due_at)
     SELECT q.id, q.attempts, q.generation, q.claimed_at, extract(epoch FROM q.lease_until - q.claimed_at) * 1000,
-           e.url, '', 'lost', 'its claimer gave no result before the lease lapsed: the receiver may have got it',
-           'lost', CASE WHEN q.lost + 1 < 5 THEN v_now END
-    FROM forbear.queue q JOIN forbear.endpoints e ON e.id = q.endpoint_id
+           (SELECT e.url FROM forbear.endpoints e WHERE e.id = q.endpoint_id), '', 'lost',
+           'its claimer gave no result before the lease lapsed: the receiver may have got it', 'lost',
+           CASE WHEN q.lost + 1 < 5 THEN v_now END
+    FROM forbear.queue q
     WHERE q.id = ANY (v_lapsed)
     ON CONFLICT (delivery_id, number) DO NOTHING;
 

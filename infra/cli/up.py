@@ -1,0 +1,235 @@
+"""`forbear up`: Forbear on this machine, from an embedded PostgreSQL to the schedule, until Ctrl-C.
+
+Owns the order in which things start and stop, what is told about it, and the exit code.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from infra.local.demo.script import Demo
+    from infra.local.stack import LocalStack
+
+API_PORT = 8400
+REPLAY_PORT = 8401
+STREAM_SHARE = 0.45
+SETTLE_S = 6.0
+
+
+class CannotStart(Exception):
+    """Something is in the way; the message says what, and what to do."""
+
+
+def up(
+    *,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Add receivers, endpoints and a stream of events, and show what happens.")
+    ] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=20, help="End after so many seconds; with --demo, exit code 1 if a promise did not hold."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The API's port; 0: any free one.")] = API_PORT,
+    replay_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The replay function URL's port; 0: any free one.")
+    ] = REPLAY_PORT,
+    data: Annotated[Path, typer.Option(help="Where the database lives between runs.")] = Path(".forbear"),
+    database_url: Annotated[
+        str | None, typer.Option(help="Use this PostgreSQL (18 or later) and not the embedded one.")
+    ] = None,
+) -> None:
+    """Run Forbear on this machine: database, API, replay URL, claimer and schedule."""
+    try:
+        code = asyncio.run(_up(demo=demo, seconds=seconds, ports=(port, replay_port), data=data, url=database_url))
+    except CannotStart as error:
+        print(f"forbear: {error}", file=sys.stderr)
+        code = 2
+    raise typer.Exit(code)
+
+
+async def _up(*, demo: bool, seconds: float | None, ports: tuple[int, int], data: Path, url: str | None) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    deadline = None if seconds is None else time.monotonic() + seconds
+    folder = _folder(data)
+    async with (
+        _database(folder, url) as database,
+        _log(folder) as log,
+        _stack(database, ports, log) as stack,
+    ):
+        note = folder / "up.json"
+        note.write_text(
+            json.dumps({"api_url": stack.api_url, "replay_url": stack.replay_url, "pid": os.getpid()}, indent=2) + "\n"
+        )
+        try:
+            _tell(stack, database, folder, embedded=url is None)
+            if demo:
+                return await _demonstrate(stack, stop, deadline)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), None if deadline is None else deadline - time.monotonic())
+            return 0
+        finally:
+            note.unlink(missing_ok=True)
+            print("stopping", flush=True)
+
+
+def _folder(data: Path) -> Path:
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        (data / "functions.log").touch()
+    except OSError as error:
+        raise CannotStart(
+            f"cannot write {data.absolute()} ({error.strerror}): name another folder with --data"
+        ) from error
+    return data.absolute()
+
+
+@contextlib.asynccontextmanager
+async def _database(folder: Path, url: str | None) -> AsyncIterator[str]:
+    """A migrated database: the embedded one, started and stopped here, or the one at the URL."""
+    import psycopg  # noqa: PLC0415 - help must answer at once
+
+    from forbear.migrations import MigrationError, migrate  # noqa: PLC0415
+    from infra.local.postgres import EmbeddedPostgres, PostgresError  # noqa: PLC0415
+
+    server = EmbeddedPostgres(folder / "postgres") if url is None else None
+    try:
+        if server is not None:
+            await asyncio.to_thread(server.start)
+        address = url or server.url()  # type: ignore[union-attr]  # there is one or the other
+        with psycopg.connect(address, autocommit=True, connect_timeout=5) as connection:
+            migrate(connection)
+        yield address
+    except PostgresError as error:
+        raise CannotStart(str(error)) from error
+    except MigrationError as error:
+        raise CannotStart(str(error)) from error
+    except psycopg.Error as error:
+        raise CannotStart(f"the database cannot be used: {str(error).strip()}") from error
+    finally:
+        if server is not None:
+            await asyncio.to_thread(server.stop)
+
+
+@contextlib.asynccontextmanager
+async def _log(folder: Path) -> AsyncIterator[IO[str]]:
+    with (folder / "functions.log").open("a", encoding="utf-8", buffering=1) as file:
+        yield file
+
+
+@contextlib.asynccontextmanager
+async def _stack(database: str, ports: tuple[int, int], log: IO[str]) -> AsyncIterator["LocalStack"]:
+    """The local stack, running; its functions' output goes to the log, errors to the terminal as well."""
+    from infra.local.deployment import CLAIMER, local_stack  # noqa: PLC0415 - help must answer at once
+    from infra.local.serving import PortTaken  # noqa: PLC0415
+    from infra.local.stack import Ports  # noqa: PLC0415
+
+    def on_line(function: str, line: str) -> None:
+        log.write(f"{function}: {line}\n")
+        if '"level":"ERROR"' in line or "Traceback" in line:
+            print(f"{function}: {line}", file=sys.stderr, flush=True)
+
+    stack = local_stack(database, ports=Ports(api=ports[0], replay=ports[1]), on_line=on_line)
+    try:
+        await stack.start()
+    except PortTaken as error:
+        raise CannotStart(f"{error} (--port, --replay-port; 0 takes any)") from error
+    try:
+        yield stack
+    finally:
+        # The claimer works on until it is told: it settles what it has and leaves the rest for the next start.
+        for pid in stack.functions.pids(CLAIMER):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        await stack.stop()
+
+
+def _tell(stack: "LocalStack", database: str, folder: Path, *, embedded: bool) -> None:
+    shown = "embedded PostgreSQL, " + str(folder / "postgres") if embedded else database.rpartition("@")[2]
+    print(
+        f"""Forbear is up.
+
+  API         {stack.api_url}/v1
+  replay URL  {stack.replay_url}
+  database    {shown}
+  log         {folder / "functions.log"}
+
+Send a first event; in another terminal, `forbear listen` receives it:
+
+  curl -s {stack.api_url}/v1/endpoints -H 'content-type: application/json' \\
+    -d '{{"tenant": "acme", "url": "http://127.0.0.1:8402/"}}'
+  curl -s {stack.api_url}/v1/events -H 'content-type: application/json' \\
+    -d '{{"tenant": "acme", "type": "order.paid", "payload": {{"id": 1}}}}'
+  curl -s '{stack.api_url}/v1/deliveries?tenant=acme'
+
+Ctrl-C stops it; the data stays.
+""",
+        flush=True,
+    )
+
+
+async def _demonstrate(stack: "LocalStack", stop: asyncio.Event, deadline: float | None) -> int:
+    """Run the demo until its end or a signal. Gives the exit code."""
+    from infra.cli.showing import Showing  # noqa: PLC0415 - help must answer at once
+    from infra.local.demo.receivers import Receivers  # noqa: PLC0415
+    from infra.local.demo.script import Demo  # noqa: PLC0415
+    from infra.local.serving import Listener  # noqa: PLC0415
+
+    showing = Showing()
+    receivers = Receivers(on_receipt=showing.receipt)
+    listener = Listener("127.0.0.1")
+    await listener.start(receivers)
+    assert stack.replay_url is not None  # noqa: S101 - our stack has one
+    demo = Demo(stack.api_url, stack.replay_url, f"http://{listener.authority}", receivers, showing.say)
+    course = asyncio.create_task(_course(demo, deadline, showing.say))
+    interrupted = asyncio.create_task(stop.wait())
+    try:
+        async with showing.live(demo):
+            await asyncio.wait({course, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+        if not course.done():
+            return 0
+        held = True
+        for promise in await course:
+            held &= promise.held
+            print(f"  {'ok  ' if promise.held else 'FAIL'} {promise.text} ({promise.detail})", flush=True)
+        print("every promise held" if held else "a promise did not hold", flush=True)
+        return 0 if held else 1
+    finally:
+        course.cancel()
+        interrupted.cancel()
+        await asyncio.gather(course, interrupted, return_exceptions=True)
+        await demo.aclose()
+        listener.stop_accepting()
+        await listener.stop(1.0)
+
+
+async def _course(demo: "Demo", deadline: float | None, say: Callable[[str], None]) -> list["Promise"]:  # type: ignore[name-defined]  # noqa: F821
+    """The demo from its endpoints to its promises."""
+    await demo.prepare()
+    if deadline is None:
+        await demo.stream(None)
+        return []
+    seconds = deadline - time.monotonic()
+    await demo.stream(seconds * STREAM_SHARE)
+    say("no more events; waiting for what is under way")
+    await demo.repair_and_replay(time.monotonic() + seconds * 0.25)
+    while time.monotonic() < deadline - SETTLE_S / 2 and not await demo.finished():
+        await asyncio.sleep(0.5)
+    return await demo.promises()
+
+
+def clock() -> str:
+    """The time of day, for lines."""
+    return f"{datetime.now().astimezone():%H:%M:%S}"
