@@ -6,6 +6,7 @@ but the problem that a producer is told.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from forbear.db import Connection, Database, Unavailable, statement
 from forbear.envelope import NewEvent
 from forbear.event_types import matching_patterns
 from forbear.round_trip import commit_and_ask
+
+logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2
 
@@ -67,6 +70,7 @@ def store(database: Database, events: Sequence[NewEvent]) -> Intake:
     try:
         rows, must_wake = database.run(work, repeatable=keyed)
     except Unavailable as error:
+        logger.warning("database unavailable", exc_info=error)
         raise Problem(503, _advice(error, keyed=keyed), headers={"retry-after": str(RETRY_AFTER_S)}) from error
     return Intake(tuple(Stored(**row) for row in rows), must_wake)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import timedelta
 from random import Random
 from typing import Protocol
 from uuid import UUID, uuid4
@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 from forbear.attempting import Attempted, attempt
 from forbear.db import Unavailable
 from forbear.leases import Lease
-from forbear.policy.breaker import Breaker, Outcome, after
+from forbear.policy.breaker import Breaker, after
 from forbear.sender import Sender
 from forbear.store import BreakerChange, Store
 
@@ -32,7 +32,9 @@ LOOK_EVERY_S = 0.02
 MARK_FOR_S = 5.0
 RENEW_AFTER_S = 1.5
 REAP_EVERY_S = 5.0
-# A claimer stops claiming this long before its time is up (an attempt takes 30 s at most), or after half of a short one.
+# A replay goes on beside other work, a step at a time; with nothing else to do, without a pause.
+STEP_EVERY_S = 0.1
+# A claimer stops claiming this long before its time is up (an attempt takes 30 s at most), or when half of it is over.
 STOP_BEFORE_END_S = 45.0
 # What is still in flight this long before the end is given up, so that its results can be settled.
 ABANDON_BEFORE_END_S = 3.0
@@ -106,12 +108,12 @@ class ClaimLoop:
         self._stopping = False
         self._end = float("inf")
         self._breakers: dict[UUID, Breaker] = {}
-        self._marked_at = self._reaped_at = self._claimed_at = -1e9
+        self._marked_at = self._reaped_at = self._stepped_at = self._claimed_at = -1e9
         self._busy_at = time.monotonic()
         self._full_since: float | None = None
 
     def stop(self) -> None:
-        """Claim no more; end when what is in flight has been settled, or soon. Safe from a signal handler of the loop."""
+        """Claim no more; end when what is in flight is settled, or soon. Safe from a signal handler of the loop."""
         self._stopping = True
         self._end = min(self._end, time.monotonic() + STOP_WITHIN_S)
         self._changed.set()
@@ -153,11 +155,10 @@ class ClaimLoop:
 
     async def _begin(self, only_if_alone: bool) -> bool:
         """Mark itself awake and have the schedule tick, before anything is claimed. False: there is no need for it."""
-        awake = await self._store.stay_awake(self.id, MARK_FOR_S)
-        self._marked_at = time.monotonic()
-        if awake.others >= (1 if only_if_alone else self._limits.claimers):
-            await self._store.fall_asleep(self.id)
+        awake = await self._store.stay_awake(self.id, MARK_FOR_S, 1 if only_if_alone else self._limits.claimers)
+        if not awake.marked:
             return False
+        self._marked_at = time.monotonic()
         if awake.schedule != "ticking":
             await self._tick_on()
         return True
@@ -179,6 +180,12 @@ class ClaimLoop:
             await self._settle()
             self._busy_at = time.monotonic()
         claimed = await self._claim() if claiming and self._may_claim() else 0
+        if claiming:
+            await self._call_help()
+            if now - self._stepped_at > STEP_EVERY_S:
+                self._stepped_at = now
+                if await self._store.replay_step():
+                    self._busy_at = time.monotonic()
         if claimed:
             self._busy_at = time.monotonic()
         elif not self._results:
@@ -189,13 +196,18 @@ class ClaimLoop:
 
     def _may_claim(self) -> bool:
         """Whether to claim now: at once while there is much room, now and then while there is little."""
-        free = self._limits.in_flight - len(self._tasks)
-        if free <= 0 or self._bytes >= self._limits.payload_bytes:
+        if self._free() <= 0 or self._bytes >= self._limits.payload_bytes:
             return False
-        return free >= self._limits.in_flight // 8 or time.monotonic() - self._claimed_at > LOOK_EVERY_S
+        return self._free() >= self._much_room() or time.monotonic() - self._claimed_at > LOOK_EVERY_S
+
+    def _free(self) -> int:
+        return self._limits.in_flight - len(self._tasks)
+
+    def _much_room(self) -> int:
+        return self._limits.in_flight // 8
 
     async def _claim(self) -> int:
-        slots = min(self._limits.in_flight - len(self._tasks), BATCH)
+        slots = min(self._free(), BATCH)
         leases = await self._store.claim(slots, self._limits.payload_bytes - self._bytes)
         self._claimed_at = time.monotonic()
         for lease in leases:
@@ -205,7 +217,6 @@ class ClaimLoop:
             self._tasks[task] = lease
             task.add_done_callback(self._done)
         self.tally.claimed += len(leases)
-        await self._call_help(len(leases))
         return len(leases)
 
     async def _attempt(self, lease: Lease) -> None:
@@ -216,9 +227,9 @@ class ClaimLoop:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._bytes -= len(self._tasks.pop(task).payload)
 
-    async def _call_help(self, claimed: int) -> None:
+    async def _call_help(self) -> None:
         """Full for a while, and still lanes that are ready: start another claimer."""
-        if len(self._tasks) < self._limits.in_flight * 9 // 10 or not claimed:
+        if self._free() >= max(1, self._much_room()) and self._bytes < self._limits.payload_bytes:
             self._full_since = None
             return
         now = time.monotonic()
@@ -233,7 +244,7 @@ class ClaimLoop:
     async def _settle(self) -> None:
         batch, self._results = self._results[:BATCH], self._results[BATCH:]
         try:
-            changes, rest = self._judge_breakers(batch)
+            changes = self._changes(_by_lane(batch))
             waits: dict[UUID, float] = defaultdict(float)
             for one in batch:
                 if one.hold_lane_s is not None:
@@ -244,91 +255,75 @@ class ClaimLoop:
         except BaseException:
             self._results = batch + self._results
             raise
-        late = settled.late
         for change in changes:
             self._breakers[change.endpoint_id] = change.after
-        for one in batch:
-            if one.result.lease.delivery_id in late:
-                self.tally.late += 1
-            else:
-                self.tally.settled += 1
-                kind = {"delivered": "delivered", "retry": "retried", "dead": "dead", "return": "returned"}
-                name = kind[one.result.outcome]
-                setattr(self.tally, name, getattr(self.tally, name) + 1)
-        await self._judge_again(settled.stale, rest)
+        on_time = [one for place, one in enumerate(batch) if place not in settled.late]
+        for one in on_time:
+            kind = {"delivered": "delivered", "retry": "retried", "dead": "dead", "return": "returned"}
+            name = kind[one.result.outcome]
+            setattr(self.tally, name, getattr(self.tally, name) + 1)
+        self.tally.settled += len(on_time)
+        self.tally.late += len(settled.late)
+        await self._judge_again(settled.stale, _by_lane(on_time))
 
-    def _judge_breakers(
-        self, batch: list[Attempted]
-    ) -> tuple[list[BreakerChange], dict[UUID, list[tuple[Attempted, Outcome]]]]:
-        """The breakers that a batch changes, in the order of their lanes; and the outcomes by lane."""
-        lanes: dict[UUID, list[tuple[Attempted, Outcome]]] = defaultdict(list)
-        for one in sorted(batch, key=lambda attempted: attempted.finished):
-            lanes[one.result.lease.lane.endpoint_id].append((one, one.outcome))
-        return self._changes(lanes), lanes
-
-    def _changes(self, lanes: dict[UUID, list[tuple[Attempted, Outcome]]]) -> list[BreakerChange]:
+    def _changes(self, lanes: dict[UUID, list[Attempted]]) -> list[BreakerChange]:
+        """The breakers that results change, in the order of their lanes."""
         changes = []
         for endpoint_id in sorted(lanes):
-            outcomes = [outcome for _, outcome in lanes[endpoint_id]]
             before = self._breakers[endpoint_id]
-            rule = lanes[endpoint_id][0][0].result.lease.lane.policy.breaker
-            changed = after(rule, before, outcomes, self._store.now())
+            rule = lanes[endpoint_id][0].result.lease.lane.policy.breaker
+            changed = after(rule, before, [one.outcome for one in lanes[endpoint_id]], self._store.now())
             if changed is not before:
                 changes.append(BreakerChange(endpoint_id, before, changed))
         return changes
 
-    async def _judge_again(
-        self, stale: dict[UUID, Breaker], lanes: dict[UUID, list[tuple[Attempted, Outcome]]]
-    ) -> None:
-        """Another claimer changed these breakers meanwhile: judge the same outcomes from what they are now."""
+    async def _judge_again(self, stale: dict[UUID, Breaker], lanes: dict[UUID, list[Attempted]]) -> None:
+        """Another claimer changed these breakers meanwhile: judge the same outcomes from what they are now.
+
+        Late results do not count again: if this batch is settled for the second time, they have been counted.
+        """
         for _ in range(5):
-            if not stale:
-                return
             self._breakers.update(stale)
-            changes = self._changes({endpoint_id: lanes[endpoint_id] for endpoint_id in stale})
+            changes = self._changes({endpoint_id: lanes[endpoint_id] for endpoint_id in stale if endpoint_id in lanes})
             if not changes:
                 return
-            settled = await self._store.settle([], changes)
+            stale = (await self._store.settle([], changes)).stale
             for change in changes:
-                if change.endpoint_id not in settled.stale:
-                    self._breakers[change.endpoint_id] = change.after
-            stale = settled.stale
-        logger.warning("%d breakers changed too often to count this batch's failures", len(stale))
+                self._breakers[change.endpoint_id] = stale.get(change.endpoint_id, change.after)
+        if stale:
+            logger.warning("%d breakers changed too often to count this batch's failures", len(stale))
 
     async def _rest(self) -> bool:
         """Nothing in hand and nothing due: see what is next, and go to sleep if it is far. True: asleep."""
         outlook = await self._store.outlook(self.id)
         if outlook.replay_at is not None and outlook.replay_at <= outlook.clock:
-            await self._store.replay_step()
-            self._busy_at = time.monotonic()
+            self._stepped_at = -1e9
             return False
         if outlook.lease_at is not None and outlook.lease_at <= outlook.clock:
             self._reaped_at = -1e9
             return False
-        tick = timedelta(seconds=self._limits.tick_s)
-        if time.monotonic() - self._busy_at < self._limits.linger_s or (
-            outlook.earliest is not None and outlook.earliest - outlook.clock < tick
-        ):
+        lingering = time.monotonic() - self._busy_at < self._limits.linger_s
+        if lingering or outlook.rest_s < self._limits.tick_s:
             return False
         # Asleep from here on; whoever commits after this finds no mark and calls. Whoever committed before is found
         # by looking once more.
         await self._store.fall_asleep(self.id)
         outlook = await self._store.outlook(self.id)
-        if outlook.earliest is not None and outlook.earliest - outlook.clock < tick:
+        if outlook.rest_s < self._limits.tick_s:
             await self._store.stay_awake(self.id, MARK_FOR_S)
             self._marked_at = time.monotonic()
             return False
         if not outlook.others:
-            await self._tick_off(outlook.earliest and (outlook.earliest - outlook.clock).total_seconds())
+            await self._tick_off(outlook.rest_s)
         return True
 
-    async def _tick_off(self, until: float | None) -> None:
+    async def _tick_off(self, rest_s: float) -> None:
         """Have the schedule rest; then look whether somebody came meanwhile who relies on its ticking."""
         await self._store.note_schedule("resting")
-        await self._waking.stop_ticking(until)
+        began = time.monotonic()
+        await self._waking.stop_ticking(None if rest_s == math.inf else rest_s)
         outlook = await self._store.outlook(self.id)
-        near = outlook.earliest is not None and (outlook.earliest - outlook.clock).total_seconds() < (until or 1e9) - 1
-        if outlook.others or near:
+        if outlook.others or outlook.rest_s < rest_s - (time.monotonic() - began) - 1:
             await self._tick_on()
 
     async def _hand_on(self) -> None:
@@ -337,7 +332,7 @@ class ClaimLoop:
             if self._stopping:
                 return
             outlook = await self._store.outlook(self.id)
-            if outlook.earliest is not None and not outlook.others:
+            if outlook.rest_s < math.inf and not outlook.others:
                 await self._waking.call("successor")
         except Unavailable as error:
             logger.warning("database unavailable, no successor called: %s", error)
@@ -365,3 +360,11 @@ class ClaimLoop:
         await self._changed.wait()
         timer.cancel()
         self._changed.clear()
+
+
+def _by_lane(batch: list[Attempted]) -> dict[UUID, list[Attempted]]:
+    """The results by endpoint, in the order in which the attempts ended."""
+    lanes: dict[UUID, list[Attempted]] = defaultdict(list)
+    for one in sorted(batch, key=lambda attempted: attempted.finished):
+        lanes[one.result.lease.lane.endpoint_id].append(one)
+    return lanes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -32,7 +32,9 @@ def maintain(url: str, retention_days: int) -> list[str]:
         The names of the partitions that were dropped.
     """
     with psycopg.connect(url, **CONNECTION_OPTIONS) as connection:  # type: ignore[arg-type]  # see forbear.db
-        locked = connection.execute("SELECT pg_try_advisory_lock(hashtextextended('forbear.maintenance', 0))").fetchone()
+        locked = connection.execute(
+            "SELECT pg_try_advisory_lock(hashtextextended('forbear.maintenance', 0))"
+        ).fetchone()
         if locked != (True,):
             return []  # somebody else is at it; the lock goes with that connection
         make_partitions(connection)
@@ -49,23 +51,28 @@ def drop_old_partitions(connection: psycopg.Connection[Any], retention_days: int
     interrupted is finished first.
     """
     cursor = connection.cursor(row_factory=tuple_row)
-    halfway = cursor.execute(statement("leftover_partitions")).fetchall()
-    over = cursor.execute(
-        "SELECT parent, partition, 'CONCURRENTLY' FROM forbear.droppable_partitions(%s)",
-        (timedelta(days=retention_days),),
-    ).fetchall()
-    dropped = {}
-    for parent, partition, how in [*halfway, *over]:
-        if partition in dropped:
-            continue
-        names = {"parent": sql.Identifier("forbear", parent), "partition": sql.Identifier("forbear", partition)}
-        if how is not None:
-            detach = sql.SQL("ALTER TABLE {parent} DETACH PARTITION {partition} {how}")
-            connection.execute(detach.format(**names, how=sql.SQL(how)))
-        connection.execute(sql.SQL("DROP TABLE {partition}").format(**names))
-        logger.info("dropped partition %s", partition)
-        dropped[partition] = True
-    return list(dropped)
+    dropped = []
+    for parent, partition, rest in cursor.execute(statement("leftover_partitions")).fetchall():
+        _drop(connection, parent, partition, rest)
+        dropped.append(partition)
+    # Asked anew each time: a detach waits for those who use the table, and a replay among them may have put back a
+    # delivery whose event lies in a partition that nothing needed before.
+    while found := cursor.execute(
+        "SELECT parent, partition FROM forbear.droppable_partitions(%s) LIMIT 1", (timedelta(days=retention_days),)
+    ).fetchone():
+        parent, partition = found
+        _drop(connection, parent, partition, "CONCURRENTLY")
+        dropped.append(partition)
+    return dropped
+
+
+def _drop(connection: psycopg.Connection[Any], parent: str, partition: str, detach: LiteralString | None) -> None:
+    names = {"parent": sql.Identifier("forbear", parent), "partition": sql.Identifier("forbear", partition)}
+    if detach is not None:
+        how = sql.SQL(detach)
+        connection.execute(sql.SQL("ALTER TABLE {parent} DETACH PARTITION {partition} {how}").format(**names, how=how))
+    connection.execute(sql.SQL("DROP TABLE {partition}").format(**names))
+    logger.info("dropped partition %s", partition)
 
 
 def purge_keys(connection: psycopg.Connection[Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from psycopg.rows import DictRow
-from psycopg.types.json import Json
+from psycopg.types.json import Jsonb
 
 from forbear import ids
 from forbear.api import Problem
@@ -269,7 +269,7 @@ def _count(database: Database, replay: dict[str, Any]) -> DictRow:
     columns = {name: str(value) if isinstance(value, UUID | datetime) else value for name, value in replay.items()}
     row = database.run(
         lambda connection: connection.execute(
-            statement("count_replayable"), {"replay": Json(columns), "limit": COUNT_ROWS}
+            statement("count_replayable"), {"replay": Jsonb(columns), "limit": COUNT_ROWS}
         ).fetchone(),
         repeatable=True,
     )

@@ -8,6 +8,7 @@ no harm, a claim whose answer was lost lapses by itself).
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -86,9 +87,10 @@ class Outlook:
     others: int
 
     @property
-    def earliest(self) -> datetime | None:
-        """When anything at all wants attention."""
-        return min((at for at in (self.next_at, self.lease_at, self.replay_at) if at is not None), default=None)
+    def rest_s(self) -> float:
+        """Seconds until anything at all wants attention; infinity when nothing ever will."""
+        times = (self.next_at, self.lease_at, self.replay_at)
+        return min(((at - self.clock).total_seconds() for at in times if at is not None), default=math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +226,14 @@ class Store:
         return Outlook(**row)
 
     async def stay_awake(self, claimer: UUID, seconds: float, unless_others: int | None = None) -> Awake:
-        """Mark this claimer awake for so many seconds from now, unless so many others are awake (None: in any case)."""
+        """Mark this claimer awake for so many seconds from now, unless so many others are awake (None: in any case).
+
+        Sets this store's clock, too: while an environment is frozen its own does not go on.
+        """
         sql = "SELECT * FROM forbear.stay_awake(%s, %s, %s)"
-        return Awake(**(await self._rows(sql, (claimer, timedelta(seconds=seconds), unless_others)))[0])
+        row = (await self._rows(sql, (claimer, timedelta(seconds=seconds), unless_others)))[0]
+        self._clock, self._at = row.pop("clock"), time.monotonic()
+        return Awake(**row)
 
     async def fall_asleep(self, claimer: UUID) -> None:
         """Take the mark away. Look once more after it: the mark may have kept a producer from calling."""

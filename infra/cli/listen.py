@@ -21,7 +21,7 @@ _BODY_CHARS = 4_000
 
 def listen(
     session: Session,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 is any free one.")] = 8790,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 is any free one.")] = 8402,
     secret: Annotated[
         str | None,
         typer.Option(metavar="whsec_…|whpk_…", help="What to verify with; what does not verify is answered with 401."),

@@ -6,8 +6,6 @@ Imports are kept light here and in the commands' modules: help and a mistyped op
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -19,6 +17,7 @@ from infra.cli.listen import listen
 from infra.cli.output import Output
 from infra.cli.send import send
 from infra.cli.target import Given
+from infra.cli.up import up
 
 # Without rich, whose help and error boxes cost three times what all else does.
 app = typer.Typer(name="forbear", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -53,8 +52,7 @@ def main(
     context.obj = Session(Given(url, replay_url), Output(as_json))
 
 
-if find_spec("infra.cli.up"):
-    app.command("up")(import_module("infra.cli.up").up)
+app.command("up")(up)
 command(app, "send")(send)
 command(app, "listen")(listen)
 app.add_typer(endpoints.app, name="endpoints")

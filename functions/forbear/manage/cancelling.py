@@ -54,7 +54,8 @@ def cancel(backend: Backend, request: ApiRequest) -> ApiResponse:
     """Cancel deliveries; 200 with what became of them.
 
     Raises:
-        Problem: 400, the cursor is none of this list's; 404, there is none of the deliveries; 422.
+        Problem: 400, the cursor is none of this list's; 404, there is none of the deliveries; 422; 503, some are being
+            settled and stay so.
     """
     tenant = read_query(Scope, request).tenant
     given = parse_body(CancelIn, request.body)
@@ -86,6 +87,8 @@ def _by_ids(backend: Backend, ids: Sequence[UUID], tenant: str | None) -> Cancel
         cancelled += now
         if not busy:
             break
+    else:
+        raise Problem(503, f"{busy} of them are being settled just now: try again", headers={"retry-after": "1"})
     return Cancelled(cancelled=cancelled, unchanged=len(known) - cancelled, unknown=unknown, next=None)
 
 

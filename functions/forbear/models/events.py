@@ -103,7 +103,9 @@ class EventHeaders(BaseModel):
 class EventAccepted(BaseModel):
     """An event that is stored."""
 
-    id: Annotated[str, Field(description="The event's id, which is its webhook-id.", examples=["evt_01h455vb4pex5vsk"])]
+    id: Annotated[
+        str, Field(description="The event's id, which is its webhook-id.", examples=["evt_01h455vb4pex5vsknk084sn02q"])
+    ]
     deliveries: Annotated[int, Field(ge=0, description="How many endpoints get it.")]
     duplicate: Annotated[
         bool, Field(description="True: it was stored before under this idempotency key, and not stored again.")

@@ -5,6 +5,7 @@ message looks like, how a connection is made and kept, and how it carries an exc
 """
 
 import asyncio
+import logging
 import ssl
 import time
 
@@ -17,6 +18,8 @@ from forbear.sender.http11 import UnsendableError, request_head
 from forbear.sender.pool import IDLE_S, Pool
 from forbear.sender.reasons import bounded
 from forbear.sender.resolver import Lookup, Resolver, system_lookup
+
+_log = logging.getLogger(__name__)
 
 
 class LeanSender:
@@ -58,7 +61,9 @@ class LeanSender:
             if error.error is ErrorClass.INTERNAL:
                 self._pool.clear()  # idle connections hold what the next attempt lacks
             outcome, address = failure(error.error, error.reason), error.address
-        except Exception as error:  # noqa: BLE001 - one request must never take the claimer's other thousand with it
+        except Exception as error:
+            # A bug of ours, but one request must not take the claimer's other thousand with it.
+            _log.exception("unexpected error in the sender")
             outcome, address = failure(ErrorClass.INTERNAL, f"unexpected {type(error).__name__} in the sender"), None
         return Response(
             outcome.status,

@@ -92,7 +92,7 @@ class Resolver:
         return result
 
     def close(self) -> None:
-        """Stops waiting for lookups."""
+        """Ends the lookups that run; to their waiters, the names do not resolve."""
         for task in list(self._running.values()):
             task.cancel()
 
@@ -100,6 +100,8 @@ class Resolver:
         try:
             async with contextlib.nullcontext() if host in self._cache else self._unproven_slots, self._slots:
                 addresses = tuple(await self._lookup(host))
+        except asyncio.CancelledError:  # by `close`: the waiters themselves were not cancelled
+            return OSError("the resolver was closed")
         except Exception as error:  # noqa: BLE001 - handed to every waiter, of whom there may be none
             self._cache.pop(host, None)
             return error

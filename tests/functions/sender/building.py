@@ -53,7 +53,7 @@ def request_to(
     *,
     body: bytes = b"{}",
     headers: tuple[tuple[bytes, bytes], ...] = (),
-    timeout_s: float = 5.0,
+    timeout_s: float = 15.0,
     connect_timeout_s: float | None = None,
 ) -> Request:
     """A request as the claimer would build it."""
@@ -70,7 +70,7 @@ async def post(
     target: str = "/hook",
     body: bytes = b"{}",
     headers: tuple[tuple[bytes, bytes], ...] = (),
-    timeout_s: float = 5.0,
+    timeout_s: float = 15.0,
     connect_timeout_s: float | None = None,
 ) -> Response:
     """Sends one request to a receiver."""

@@ -73,6 +73,9 @@ class Conversation:
         return received
 
     async def send(self, data: bytes) -> None:
+        """Sends bytes. The script ends here, too, when the sender has hung up."""
+        if self.writer.transport.is_closing():
+            raise ConnectionResetError
         self.writer.write(data)
         await self.writer.drain()
 
@@ -116,8 +119,10 @@ async def silent(peer: Conversation) -> None:
 
 
 @asynccontextmanager
-async def receiving(script: Script, *, tls: ssl.SSLContext | None = None, port: int = 0) -> AsyncIterator[Receiver]:
-    """Listens on a port of 127.0.0.1, a free one by default, and runs the script for each connection."""
+async def receiving(
+    script: Script, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[Receiver]:
+    """Listens on a port of loopback, a free one by default, and runs the script for each connection."""
     running: set[asyncio.Task[None]] = set()
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -141,7 +146,7 @@ async def receiving(script: Script, *, tls: ssl.SSLContext | None = None, port: 
     receiver = Receiver(0)
     if tls is not None:
         tls.sni_callback = lambda _sock, name, _context: receiver.server_names.append(name)
-    server = await asyncio.start_server(converse, "127.0.0.1", port, ssl=tls, backlog=256)
+    server = await asyncio.start_server(converse, host, port, ssl=tls, backlog=256)
     receiver.port = server.sockets[0].getsockname()[1]
     try:
         yield receiver

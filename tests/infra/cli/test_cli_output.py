@@ -29,10 +29,11 @@ def test_lists_are_tab_separated_lines_where_there_is_no_terminal(capsys: pytest
 
 
 def test_lists_are_tables_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", Terminal())
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "dumb")
     Output().items(ITEMS, COLUMNS, "nothing")
-    lines = [line.split() for line in sys.stdout.getvalue().splitlines() if line.strip()]  # type: ignore[attr-defined]  # a StringIO
+    lines = [line.split() for line in terminal.getvalue().splitlines() if line.strip()]
     assert lines[0] == ["id", "circuit", "doubled"]
     assert lines[-2:] == [["ep_1", "open", "3"], ["ep_2", "-", "-"]]
 
@@ -48,9 +49,10 @@ def test_an_empty_list_is_no_output_but_a_remark_for_people(
 ) -> None:
     Output(as_json).items([], COLUMNS, "there is nothing")
     assert capsys.readouterr() == ("", "" if as_json else "there is nothing\n")
-    monkeypatch.setattr(sys, "stdout", Terminal())
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
     Output(as_json).items([], COLUMNS, "there is nothing")
-    assert sys.stdout.getvalue() == ""  # type: ignore[attr-defined]  # a StringIO
+    assert terminal.getvalue() == ""
 
 
 def test_the_facts_that_an_item_lacks_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,9 +44,7 @@ def test_ingest_reads_back_the_very_bytes(payload: bytes) -> None:
 def test_any_json_text_goes_through_unchanged_but_for_space_around_it(
     value: object, ascii_only: bool, space: str
 ) -> None:
-    text = json.dumps(value, ensure_ascii=ascii_only, indent=1).encode("utf-8", "surrogatepass")
-    if b"\xed" in text and not ascii_only:
-        text = json.dumps(value).encode()
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=1).encode()
     event = read_event({}, envelope(HEAD, space.encode() + text + space.encode()))
     assert event.payload == text
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.conftest import Connection
 from tests.infra.cli.conftest import Run, Stack
+from tests.infra.cli.processes import finish, start
 
 FOR = ("--tenant", "acme", "--type", "invoice.paid")
 
@@ -20,7 +18,8 @@ type Ask = Callable[..., Any]
 
 def stored(connection: Connection) -> list[tuple[bytes, str]]:
     """The payloads in the order of their events (but for those of one batch), with their content types."""
-    return connection.execute("SELECT payload, content_type FROM forbear.events ORDER BY id").fetchall()  # type: ignore[return-value]  # as the columns are
+    rows = connection.execute("SELECT payload, content_type FROM forbear.events ORDER BY id").fetchall()
+    return [(payload, content_type) for payload, content_type in rows]
 
 
 JSON = [
@@ -74,11 +73,8 @@ def test_a_file_that_is_not_there_is_one_line_and_two(forbear: Run) -> None:
 
 def test_bytes_of_the_command_line_that_are_no_text_go_through(stack: Stack, connection: Connection) -> None:
     """In a process of its own, for only there the arguments are bytes."""
-    command = [sys.executable, "-c", "from infra.cli.main import run; run()", "--url", stack.api_url]
-    done = subprocess.run(
-        [*command, "send", b"\xff\xfe", *FOR], capture_output=True, env=os.environ | {"LC_ALL": "C.UTF-8"}, timeout=60
-    )
-    assert done.returncode == 0, done
+    code, _, said = finish(start("--url", stack.api_url, "send", b"\xff\xfe", *FOR))
+    assert code == 0, said
     assert stored(connection) == [(b"\xff\xfe", "application/octet-stream")]
 
 
@@ -135,10 +131,7 @@ def test_lines_go_with_nothing_that_is_meant_for_one_payload(forbear: Run) -> No
 
 def test_lines_are_sent_as_they_come(stack: Stack, connection: Connection) -> None:
     """What a running program has written is not kept back until it ends."""
-    command = [sys.executable, "-c", "from infra.cli.main import run; run()", "--url", stack.api_url, "--json"]
-    with subprocess.Popen(
-        [*command, "send", "--lines", *FOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
+    with start("--url", stack.api_url, "--json", "send", "--lines", *FOR) as process:
         assert process.stdin
         assert process.stdout
         for n in range(3):

@@ -141,17 +141,17 @@ def test_requests_to_this_machine_are_not_signed() -> None:
 
 @pytest.mark.usefixtures("no_configuration")
 def test_without_credentials_nothing_is_sent_and_the_error_says_what_to_do() -> None:
-    with pytest.raises(UsageError, match="no AWS credentials to sign requests to hooks.example: log in, or set"):
+    with pytest.raises(UsageError, match=r"no AWS credentials to sign requests to hooks.example: log in, or set"):
         connect(Address("https://hooks.example", from_up=False), "lambda")
 
 
 @pytest.mark.usefixtures("credentials")
 def test_without_a_region_the_error_says_what_to_do() -> None:
-    with pytest.raises(UsageError, match="the AWS region of hooks.example is not known: set AWS_REGION"):
+    with pytest.raises(UsageError, match=r"the AWS region of hooks.example is not known: set AWS_REGION"):
         connect(Address("https://hooks.example", from_up=False), "lambda")
 
 
 def test_a_profile_that_is_not_there_is_an_error_of_one_line(no_configuration: pytest.MonkeyPatch) -> None:
     no_configuration.setenv("AWS_PROFILE", "no-such-profile")
-    with pytest.raises(UsageError, match="the AWS configuration cannot be used: .*no-such-profile"):
+    with pytest.raises(UsageError, match=r"the AWS configuration cannot be used: .*no-such-profile"):
         connect(Address("https://hooks.example", from_up=False), "lambda")

@@ -70,7 +70,7 @@ def test_a_broken_file_is_told_as_such(folder: Path, document: object) -> None:
     ],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="--url: .* is not the http or https address of a stack"):
+    with pytest.raises(UsageError, match=r"--url: .* is not the http or https address of a stack"):
         Given(url).api()
 
 

@@ -48,7 +48,7 @@ async def test_a_failed_event_is_tried_twice_more_under_the_same_request_id(
 
 
 async def test_an_event_that_succeeds_in_the_end_is_not_tried_again(launch: Launch, output: Output) -> None:
-    stack = await launch(plain(), timing=Timing(retry_delays_s=(0.01,), grace_s=0.2))
+    stack = await launch(plain(max_environments=1, queue_s=30), timing=Timing(retry_delays_s=(0.01,), grace_s=0.2))
     stack.functions.invoke_async("plain", b'{"fail": 1}')
     await output.until(lambda lines: any(re.match("plain: call 2", line) for line in lines))
     assert (await call(stack, {}))["calls"] == 3

@@ -193,7 +193,7 @@ async def test_a_handler_that_cannot_be_loaded_fails_every_invocation(
 async def test_awslambdaric_serves_the_same_handlers(launch: Launch) -> None:
     stack = await launch(
         plain(runtime="awslambdaric"),
-        plain("brief", runtime="awslambdaric", timeout_s=0.3),
+        plain("brief", runtime="awslambdaric", timeout_s=0.5),
         plain("missing", runtime="awslambdaric", handler="missing.handler"),
     )
     assert await call(stack, {"return": {"é": [1, None]}}) == {"é": [1, None]}
@@ -209,11 +209,11 @@ async def test_awslambdaric_serves_the_same_handlers(launch: Launch) -> None:
 
 
 async def test_an_invocation_over_its_time_is_ended_with_its_process(launch: Launch) -> None:
-    stack = await launch(plain(timeout_s=0.3, max_environments=1))
+    stack = await launch(plain(timeout_s=0.5, max_environments=1))
     first = await call(stack, {})
     error = error_of(await stack.functions.invoke("plain", b'{"sleep": 60}'))
     assert error["errorType"] == "Sandbox.Timedout"
-    assert error["errorMessage"].endswith("Error: Task timed out after 0.30 seconds")
+    assert error["errorMessage"].endswith("Error: Task timed out after 0.50 seconds")
     second = await call(stack, {})
     assert second["calls"] == 1
     assert second["pid"] != first["pid"]

@@ -194,13 +194,11 @@ async def test_a_base64_result_is_sent_as_bytes(api: LocalStack, client: httpx.A
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
 
 
-@pytest.mark.parametrize("result", ["Hello from Lambda!", {"message": "Hello from Lambda!"}, ["a"], 7, None])
-async def test_a_result_without_a_status_is_the_body_itself(
-    api: LocalStack, client: httpx.AsyncClient, result: object
-) -> None:
-    answer = await returning(api, client, result)
-    assert (answer.status_code, answer.json()) == (200, result)
-    assert answer.headers["content-type"] == "application/json"
+async def test_a_result_without_a_status_is_the_body_itself(api: LocalStack, client: httpx.AsyncClient) -> None:
+    for result in ("Hello from Lambda!", {"message": "Hello from Lambda!"}, ["a"], 7, None):
+        answer = await returning(api, client, result)
+        assert (answer.status_code, answer.json()) == (200, result)
+        assert answer.headers["content-type"] == "application/json"
 
 
 async def test_no_content_has_no_body(api: LocalStack, client: httpx.AsyncClient) -> None:
@@ -209,26 +207,24 @@ async def test_no_content_has_no_body(api: LocalStack, client: httpx.AsyncClient
     assert "content-length" not in answer.headers
 
 
-@pytest.mark.parametrize(
-    "result",
-    [
-        {"statusCode": "many"},
-        {"statusCode": 99},
-        {"statusCode": True},
-        {"statusCode": 200, "body": {"a": 1}},
-        {"statusCode": 200, "body": "no base64!", "isBase64Encoded": True},
-        {"statusCode": 200, "headers": {"x": "a\r\nb: c"}},
-        {"statusCode": 200, "headers": {"a b": "c"}},
-        {"statusCode": 200, "headers": {"x": ["a"]}},
-        {"statusCode": 200, "headers": ["a"]},
-        {"statusCode": 200, "cookies": "a=1"},
-    ],
+NO_RESPONSES = (
+    {"statusCode": "many"},
+    {"statusCode": 99},
+    {"statusCode": True},
+    {"statusCode": 200, "body": {"a": 1}},
+    {"statusCode": 200, "body": "no base64!", "isBase64Encoded": True},
+    {"statusCode": 200, "headers": {"x": "a\r\nb: c"}},
+    {"statusCode": 200, "headers": {"a b": "c"}},
+    {"statusCode": 200, "headers": {"x": ["a"]}},
+    {"statusCode": 200, "headers": ["a"]},
+    {"statusCode": 200, "cookies": "a=1"},
 )
-async def test_a_result_that_is_no_response_is_an_internal_error(
-    api: LocalStack, client: httpx.AsyncClient, result: object
-) -> None:
-    answer = await returning(api, client, result)
-    assert (answer.status_code, answer.json()) == (500, {"message": "Internal Server Error"})
+
+
+async def test_a_result_that_is_no_response_is_an_internal_error(api: LocalStack, client: httpx.AsyncClient) -> None:
+    for result in NO_RESPONSES:
+        answer = await returning(api, client, result)
+        assert (answer.status_code, answer.json()) == (500, {"message": "Internal Server Error"}), result
 
 
 async def test_a_function_that_fails_is_an_internal_error(api: LocalStack, client: httpx.AsyncClient) -> None:

@@ -20,8 +20,8 @@ DECLARE
     v_taken bytea[]     := p_digests;
 BEGIN
     IF array_remove(p_keys, NULL) <> '{}' THEN
-        -- One statement, its keys in order: two batches with the same keys wait for each other and not in a circle. A key
-        -- older than 24 hours is taken over; a younger one stays as it is, locked until we are done with it.
+        -- One statement, its keys in order: two batches with the same keys wait for each other and not in a circle. A
+        -- key older than 24 hours is taken over; a younger one stays as it is, locked until we are done with it.
         INSERT INTO forbear.idempotency_keys AS k (tenant, key, event_id, digest, created_at)
         SELECT DISTINCT ON (i.tenant, i.key) i.tenant, i.key, i.id, i.digest, v_now
         FROM unnest(p_tenants, p_keys, v_ids, p_digests) WITH ORDINALITY AS i (tenant, key, id, digest, n)

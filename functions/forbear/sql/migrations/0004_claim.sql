@@ -89,7 +89,8 @@ LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    v_ids uuid[] := ARRAY(SELECT q.id FROM forbear.queue q WHERE q.endpoint_id = p_endpoint AND q.lease_token IS NOT NULL
+    v_ids uuid[] := ARRAY(SELECT q.id FROM forbear.queue q
+                          WHERE q.endpoint_id = p_endpoint AND q.lease_token IS NOT NULL
                           LIMIT p_limit FOR UPDATE SKIP LOCKED);
 BEGIN
     v_ids := v_ids || ARRAY(SELECT q.id FROM forbear.queue q WHERE q.endpoint_id = p_endpoint AND q.lease_token IS NULL
@@ -314,27 +315,25 @@ END
 $$;
 
 -- Writes or renews a claimer's mark, unless p_limit others are awake (NULL: in any case): it is awake until p_for from
--- now. Takes the place of the mark of one that was called, and clears away marks of the dead. Gives whether it is
--- marked, how many others are awake, and the state that the schedule was last put in.
+-- now. Takes the place of the mark of one that was called, and clears away marks of the dead. Gives the clock, whether
+-- it is marked, how many others are awake, and the state that the schedule was last put in.
 CREATE FUNCTION forbear.stay_awake(p_claimer uuid, p_for interval, p_limit int)
-RETURNS TABLE (marked boolean, others int, schedule text)
+RETURNS TABLE (clock timestamptz, marked boolean, others int, schedule text)
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_now timestamptz;
 BEGIN
     -- One after the other: of several that start at once, as many as the limit allows stay, and not none.
     SELECT c.schedule INTO schedule FROM forbear.control c FOR NO KEY UPDATE;
-    v_now := forbear.now();
+    clock := forbear.now();
     SELECT count(*) INTO others FROM forbear.claimers c
-    WHERE c.id <> p_claimer AND c.awake_until > v_now AND c.id <> '00000000-0000-0000-0000-000000000000';
+    WHERE c.id <> p_claimer AND c.awake_until > clock AND c.id <> '00000000-0000-0000-0000-000000000000';
     marked := p_limit IS NULL OR others < p_limit;
     IF marked THEN
-        INSERT INTO forbear.claimers (id, awake_until) VALUES (p_claimer, v_now + p_for)
+        INSERT INTO forbear.claimers (id, awake_until) VALUES (p_claimer, clock + p_for)
         ON CONFLICT (id) DO UPDATE SET awake_until = excluded.awake_until;
     END IF;
     DELETE FROM forbear.claimers c WHERE c.id IN (
         SELECT d.id FROM forbear.claimers d
-        WHERE d.id <> p_claimer AND (d.awake_until <= v_now OR d.id = '00000000-0000-0000-0000-000000000000')
+        WHERE d.id <> p_claimer AND (d.awake_until <= clock OR d.id = '00000000-0000-0000-0000-000000000000')
         FOR UPDATE SKIP LOCKED);
     RETURN NEXT;
 END
