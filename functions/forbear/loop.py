@@ -170,7 +170,7 @@ class ClaimLoop:
     async def _turn(self, *, claiming: bool) -> bool:
         """One round: settle, keep the mark, take over, claim, and wait if there was nothing. True: it fell asleep."""
         now = time.monotonic()
-        if now - self._marked_at > RENEW_AFTER_S:
+        if claiming and now - self._marked_at > RENEW_AFTER_S:
             await self._store.stay_awake(self.id, MARK_FOR_S)
             self._marked_at = now
         if now - self._reaped_at > REAP_EVERY_S:
@@ -327,8 +327,9 @@ class ClaimLoop:
             await self._tick_on()
 
     async def _hand_on(self) -> None:
-        """Time is up, or a stop was asked for: if there is or will soon be work, start a successor now."""
+        """Time is up, or a stop was asked for: nobody may rely on this claimer; if there is work, start a successor."""
         try:
+            await self._store.fall_asleep(self.id)
             if self._stopping:
                 return
             outlook = await self._store.outlook(self.id)

@@ -171,7 +171,7 @@ class Store:
                 "response_headers": [attempt.response_headers for attempt in attempts],
                 "response_bodies": [attempt.response_body for attempt in attempts],
                 "errors": [attempt.error for attempt in attempts],
-                "error_details": [attempt.error_detail for attempt in attempts],
+                "error_details": [_storable(attempt.error_detail) for attempt in attempts],
                 "retry_afters": [attempt.retry_after_s for attempt in attempts],
                 "honoured": [attempt.retry_after_honoured for attempt in attempts],
                 "lane_ids": [change.endpoint_id for change in changes],
@@ -206,7 +206,7 @@ class Store:
                 "response_headers": attempt.response_headers,
                 "response_body": attempt.response_body,
                 "error": attempt.error,
-                "error_detail": attempt.error_detail,
+                "error_detail": _storable(attempt.error_detail),
                 "retry_after": attempt.retry_after_s,
             },
         )
@@ -314,3 +314,8 @@ def _lease(row: DictRow, lane: Lane, began: float) -> Lease:
         payload=row["payload"],
         claimed=began,
     )
+
+
+def _storable(text: str) -> str:
+    """A text without what PostgreSQL's type does not hold (NUL, lone surrogates): one text must not spoil a batch."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

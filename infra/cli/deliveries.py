@@ -33,11 +33,9 @@ LIST: Columns = {
     "id": "id",
     "status": standing,
     "type": "type",
-    "endpoint": "endpoint_id",
     "attempts": "attempt_count",
-    "made": "created_at",
-    "next": "due_at",
-    "ended": "ended_at",
+    "due/ended": lambda delivery: delivery["ended_at"] or delivery["due_at"],
+    "endpoint": "endpoint_id",
 }
 FACTS: Columns = {
     "id": "id",

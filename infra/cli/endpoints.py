@@ -84,7 +84,6 @@ FACTS: Columns = {
     "in flight": "circuit.in_flight",
     "success": _success,
     "Retry-After": _retry_after,
-    "policy": "policy",
     "created": "created_at",
     "updated": "updated_at",
     "secret": "secret",
@@ -108,7 +107,7 @@ def add(
     document = _members(endpoint_url, types, description, headers, policy)
     document |= {"tenant": tenant} | ({} if secret is None else {"secret": secret})
     with session.api() as api:
-        session.output.facts(api.call("POST", "/v1/endpoints", document=document), FACTS)
+        _print(session, api.call("POST", "/v1/endpoints", document=document))
 
 
 @command(app, "list")
@@ -123,7 +122,7 @@ def list_(session: Session, tenant: Tenant = None, limit: Limit = 100) -> None:
 def show(session: Session, endpoint: Id) -> None:
     """Show an endpoint and how it is doing."""
     with session.api() as api:
-        session.output.facts(api.call("GET", PATH, endpoint), FACTS)
+        _print(session, api.call("GET", PATH, endpoint))
 
 
 @command(app, "update")
@@ -144,7 +143,7 @@ def update(
     if not document:
         raise UsageError("say what to change: --endpoint-url, --type, --description, --header or --policy")
     with session.api() as api:
-        session.output.facts(api.call("PATCH", PATH, endpoint, document=document), FACTS)
+        _print(session, api.call("PATCH", PATH, endpoint, document=document))
 
 
 @command(app, "delete")
@@ -211,6 +210,13 @@ def backfill(session: Session, endpoint: Id, since: Since = None, until: Until =
     with session.api() as api:
         answer = api.call("POST", PATH + "/backfill", endpoint, document=document)
     session.output.done(f"started {answer['id']}; to follow it: forbear replay show {answer['id']}", answer)
+
+
+def _print(session: Session, endpoint: Document) -> None:
+    session.output.facts(endpoint, FACTS)
+    if not session.output.as_json:
+        session.output.line("policy")
+        session.output.facts(endpoint["policy"], {part: part for part in endpoint["policy"]})
 
 
 def _members(

@@ -17,11 +17,10 @@ LIST: Columns = {
     "id": "id",
     "tenant": "tenant",
     "type": "type",
-    "content type": "content_type",
     "bytes": "payload_bytes",
     "made": "created_at",
-    "expires": "expires_at",
 }
+FACTS: Columns = {**LIST, "content type": "content_type", "expires": "expires_at"}
 
 
 @command(app, "list")
@@ -48,7 +47,7 @@ def show(
     """Show an event, its payload and its deliveries."""
     with session.api() as api:
         document = api.call("GET", "/v1/events/{}", event)
-    session.output.facts(document, LIST)
+    session.output.facts(document, FACTS)
     if not session.output.as_json:
         session.output.block(content(document["payload"]))
         page = document["deliveries"]

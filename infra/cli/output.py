@@ -7,14 +7,20 @@ characters never reach the terminal. Results go to standard output, errors and r
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from infra.cli.errors import CliError
 
 NOTHING = "-"
+
+# Columns of a table that may be narrower than what is in them, and how narrow.
+_GIVES_WAY = {"url": 10, "endpoint": 4, "types": 5, "held by": 7, "takes": 5, "status": 9}
+_TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.[0-9]+)?Z")
 
 
 type Document = Mapping[str, Any]
@@ -90,17 +96,22 @@ class Output:
         print(line, file=sys.stderr)
 
     def _table(self, items: Iterable[Document], columns: Columns) -> None:
-        from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - rich takes 0.3 s that plain lines need not cost
-        from rich.console import Console  # noqa: PLC0415
+        from rich.console import Console  # noqa: PLC0415 - rich takes 0.3 s that plain lines need not cost
         from rich.table import Table  # noqa: PLC0415
         from rich.text import Text  # noqa: PLC0415
 
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for title in columns:
-            # An id that is folded or cut can be neither copied nor read.
-            table.add_column(title, no_wrap=title == "id", overflow="fold")
+            # In a narrow terminal some columns give way; a URL is folded, for if it were cut it could not be copied.
+            table.add_column(
+                title,
+                no_wrap=title not in _GIVES_WAY,
+                overflow="fold" if title == "url" else "ellipsis",
+                min_width=_GIVES_WAY.get(title),
+            )
+        today = f"{datetime.now(UTC):%Y-%m-%d}"
         for item in items:
-            table.add_row(*map(Text, _facts(item, columns)))
+            table.add_row(*(Text(_short(fact, today)) for fact in _facts(item, columns)))
         Console().print(table)
 
 
@@ -115,6 +126,14 @@ def _at(item: Document, path: str) -> Any:
     return value
 
 
+def _short(fact: str, today: str) -> str:
+    """A fact for a table, where a time need not be exact to the millisecond; all else stays as it is."""
+    time = _TIME.fullmatch(fact)
+    if time is None:
+        return fact
+    return f"{time[2]}Z" if time[1] == today else f"{time[1]}T{time[2]}Z"
+
+
 def text(value: Any) -> str:
     """A JSON value as people read it, on one line, without control characters."""
     match value:
@@ -127,7 +146,7 @@ def text(value: Any) -> str:
         case list():
             return ", ".join(text(one) for one in value)
         case Mapping():
-            return visible(json.dumps(value, ensure_ascii=False))
+            return " ".join(f"{visible(name)}={text(one)}" for name, one in value.items())
         case _:
             return visible(str(value))
 

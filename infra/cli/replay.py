@@ -38,11 +38,9 @@ LIST: Columns = {
     "id": "id",
     "kind": "kind",
     "state": "state",
-    "takes": _takes,
     "matched": "matched",
-    "unchanged": "unchanged",
     "made": "created_at",
-    "ended": "ended_at",
+    "takes": _takes,
 }
 FACTS: Columns = {
     "id": "id",

@@ -15,15 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from infra.local.errors import AwsError
 from infra.local.functions import MAX_REQUEST_BYTES, Functions, new_trace_root
-from infra.local.http_event import (
-    BodyTooLarge,
-    ClientGone,
-    HttpRequest,
-    InvalidResponse,
-    event,
-    http_response,
-    read_request,
-)
+from infra.local.http_event import InvalidResponse, event, http_response
+from infra.local.http_request import BodyTooLarge, ClientGone, HttpRequest, read_request
 
 _URL_ID = "local"
 

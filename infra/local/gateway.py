@@ -18,15 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from infra.local.errors import AwsError, RequestTooLarge
 from infra.local.functions import Functions, new_trace_root
-from infra.local.http_event import (
-    BodyTooLarge,
-    ClientGone,
-    HttpRequest,
-    InvalidResponse,
-    event,
-    http_response,
-    read_request,
-)
+from infra.local.http_event import InvalidResponse, event, http_response
+from infra.local.http_request import BodyTooLarge, ClientGone, HttpRequest, read_request
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
 MAX_HEAD_BYTES = 10_240

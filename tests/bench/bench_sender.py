@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_network
 from pathlib import Path
+from typing import cast
 
 import uvloop
 
@@ -57,8 +58,7 @@ class Receiver(asyncio.Protocol):
     keep_alive = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
         self.buffer = b""
 
     def data_received(self, data: bytes) -> None:
@@ -81,6 +81,11 @@ async def serve(port: int, *, keep_alive: bool) -> None:
     Receiver.keep_alive = keep_alive
     server = await asyncio.get_running_loop().create_server(Receiver, "127.0.0.1", port, backlog=4096)
     await server.serve_forever()
+
+
+def emit(line: dict[str, object]) -> None:
+    """Prints a line of JSON."""
+    print(json.dumps(line), flush=True)  # noqa: T201 - the script's output
 
 
 def free_port() -> int:
@@ -165,9 +170,9 @@ async def measure(arguments: argparse.Namespace, loop: str, port: int) -> None:
     for number in range(1, arguments.rounds + 1):
         result = await one_round(sender, request, arguments.requests, arguments.concurrency)
         rates.append(result["requests_per_s"])
-        print(json.dumps({"round": number, **what, **result}), flush=True)
+        emit({"round": number, **what, **result})
     spread = {"median": statistics.median(rates), "least": min(rates), "most": max(rates)}
-    print(json.dumps({"summary": "requests_per_s", **what, "rounds": len(rates), **spread}), flush=True)
+    emit({"summary": "requests_per_s", **what, "rounds": len(rates), **spread})
     await sender.aclose()
 
 

@@ -333,7 +333,7 @@ def test_a_step_reads_no_more_than_its_share_however_much_there_is(connection: C
     endpoint_id, busy = make_endpoint(connection), make_endpoint(connection)
     dead = make_finished(connection, endpoint_id, 20_000, attempts=1)
     make_finished(connection, busy, 20_000, attempts=0)
-    make_finished(connection, endpoint_id, 5_000, state="delivered", attempts=0, made_ago_s=1e5, ended_ago_s=1e5)
+    make_finished(connection, endpoint_id, 5_000, state="delivered", attempts=0, made_ago_s=1e5, ended_ago_s=9e4)
     if analyzed:
         connection.execute("ANALYZE")
     for order, bound in (

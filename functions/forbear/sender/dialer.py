@@ -135,23 +135,37 @@ class Dialer:
 
     async def _ready(self, url: Url, sock: socket.socket, address: str, deadline: float) -> Connection:
         loop = asyncio.get_running_loop()
-        secure = url.scheme == "https"
+        connection = Connection(loop, sock, address)
+        if url.scheme == "http":
+            try:
+                await loop.create_connection(lambda: connection, sock=sock)
+            except OSError as error:
+                raise UnreachableError(os_error_class(error), f"{address}: {os_reason(error)}", address) from None
+            return connection
         try:
             async with asyncio.timeout_at(deadline):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(loop, sock, address),
-                    sock=sock,
-                    ssl=self._tls if secure else None,
-                    server_hostname=url.host if secure else None,
-                )
+                await self._secure(url.host, sock, connection)
         except TimeoutError:
             raise UnreachableError(ErrorClass.TIMEOUT, "timed out in the TLS handshake", address) from None
         except ssl.SSLError as error:
             raise UnreachableError(ErrorClass.TLS, tls_reason(error), address) from None
         except OSError:
-            reason = "the connection ended during the TLS handshake" if secure else "the connection ended at once"
-            raise UnreachableError(ErrorClass.TLS if secure else ErrorClass.CONNECT, reason, address) from None
+            raise UnreachableError(ErrorClass.TLS, "the connection ended in the TLS handshake", address) from None
         return connection
+
+    async def _secure(self, name: str, sock: socket.socket, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        # In two steps, because `create_connection(ssl=…)` does not close its socket when it is cancelled at the wrong
+        # moment. The first protocol ignores what comes: nothing that was sent in the clear may pass for what was not.
+        plain, _ = await loop.create_connection(asyncio.Protocol, sock=sock)
+        try:
+            transport = await loop.start_tls(plain, connection, self._tls, server_hostname=name)
+            if transport is None:
+                raise ConnectionResetError
+        except BaseException:
+            plain.abort()
+            raise
+        connection.connection_made(transport)
 
 
 def _is_literal(host: str) -> bool:

@@ -61,9 +61,8 @@ class LeanSender:
             if error.error is ErrorClass.INTERNAL:
                 self._pool.clear()  # idle connections hold what the next attempt lacks
             outcome, address = failure(error.error, error.reason), error.address
-        except Exception as error:
-            # A bug of ours, but one request must not take the claimer's other thousand with it.
-            _log.exception("unexpected error in the sender")
+        except Exception as error:  # noqa: BLE001 - one request must not take the claimer's other thousand with it
+            _log.error("unexpected error in the sender", exc_info=error)
             outcome, address = failure(ErrorClass.INTERNAL, f"unexpected {type(error).__name__} in the sender"), None
         return Response(
             outcome.status,

@@ -21,7 +21,9 @@ NAME = "receiver.example"
 class Start(Protocol):
     """Starts a receiver."""
 
-    def __call__(self, script: Script, *, tls: ssl.SSLContext | None = None, port: int = 0) -> Awaitable[Receiver]: ...
+    def __call__(
+        self, script: Script, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
+    ) -> Awaitable[Receiver]: ...
 
 
 class MakeSender(Protocol):

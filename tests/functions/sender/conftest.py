@@ -54,8 +54,10 @@ async def start() -> AsyncIterator[Start]:
     """Starts receivers that end with the test."""
     async with AsyncExitStack() as stack:
 
-        async def start(script: Script, *, tls: ssl.SSLContext | None = None, port: int = 0) -> Receiver:
-            return await stack.enter_async_context(receiving(script, tls=tls, port=port))
+        async def start(
+            script: Script, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
+        ) -> Receiver:
+            return await stack.enter_async_context(receiving(script, tls=tls, host=host, port=port))
 
         yield start
 

@@ -82,7 +82,8 @@ class Conversation:
     def reset(self) -> None:
         """Ends the connection with RST."""
         sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if sock is not None:  # None once the connection has ended
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
     async def until_hung_up(self) -> None:

@@ -1,7 +1,9 @@
 """Names and addresses: what is resolved is checked, and what was checked is connected to."""
 
 import asyncio
+import errno
 import socket
+import sys
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -10,6 +12,16 @@ from forbear.guard import Guard
 from forbear.policy.verdict import ErrorClass
 from tests.functions.sender.building import NAME, MakeSender, Start, post, request_to
 from tests.functions.sender.receivers import OK, Receiver, answering, answering_once, lookup_of
+
+ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only there is all of 127.0.0.0/8 loopback")
+
+
+def has_ipv6() -> bool:
+    with socket.socket(socket.AF_INET6) as probe:
+        return probe.connect_ex(("::1", 9)) != errno.EADDRNOTAVAIL
+
+
+HAS_IPV6 = socket.has_ipv6 and has_ipv6()
 
 
 async def test_the_looked_up_address_is_connected_to(make_sender: MakeSender, start: Start) -> None:
@@ -23,6 +35,15 @@ async def test_the_looked_up_address_is_connected_to(make_sender: MakeSender, st
     response = await post(make_sender(lookup=lookup), receiver)
     assert (response.status, response.address) == (200, f"127.0.0.1:{receiver.port}")
     assert asked == [NAME]
+
+
+@pytest.mark.skipif(not HAS_IPV6, reason="no IPv6 on this machine's loopback")
+@pytest.mark.parametrize("host", ["[::1]", NAME])
+async def test_ipv6_is_connected_to_and_bracketed(make_sender: MakeSender, start: Start, host: str) -> None:
+    receiver = await start(answering(OK), host="::1")
+    response = await post(make_sender(lookup=lookup_of("::1")), receiver, host=host)
+    assert (response.status, response.address) == (200, f"[::1]:{receiver.port}")
+    assert receiver.received[0].header(b"host") == [f"{host}:{receiver.port}".encode()]
 
 
 async def test_an_address_needs_no_lookup(make_sender: MakeSender, start: Start) -> None:
@@ -91,6 +112,7 @@ async def test_a_lookup_that_hangs_ends_at_the_connect_timeout(make_sender: Make
     assert response.latency_s < 5
 
 
+@ONLY_LINUX
 async def test_the_next_address_is_tried_when_one_refuses(make_sender: MakeSender, start: Start) -> None:
     receiver = await start(answering(OK))
     response = await post(make_sender(lookup=lookup_of("127.0.0.2", "127.0.0.3", "127.0.0.1")), receiver)
@@ -115,6 +137,7 @@ def full_backlog() -> Iterator[tuple[str, int]]:
             sock.close()
 
 
+@ONLY_LINUX
 async def test_a_connection_that_hangs_ends_at_the_connect_timeout(
     make_sender: MakeSender, full_backlog: tuple[str, int]
 ) -> None:
@@ -124,6 +147,7 @@ async def test_a_connection_that_hangs_ends_at_the_connect_timeout(
     assert 0.1 < response.latency_s < 5
 
 
+@ONLY_LINUX
 async def test_an_address_that_hangs_leaves_time_for_the_next(
     make_sender: MakeSender, start: Start, full_backlog: tuple[str, int]
 ) -> None:
@@ -133,6 +157,7 @@ async def test_an_address_that_hangs_leaves_time_for_the_next(
     assert (response.status, response.address) == (200, f"127.0.0.1:{port}")
 
 
+@ONLY_LINUX
 async def test_nobody_listening_is_a_connect_error(make_sender: MakeSender, start: Start) -> None:
     receiver = await start(answering(OK))
     response = await post(make_sender(lookup=lookup_of("127.0.0.2", "127.0.0.3")), receiver)

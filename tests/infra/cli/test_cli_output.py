@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -36,6 +37,21 @@ def test_lists_are_tables_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None
     lines = [line.split() for line in terminal.getvalue().splitlines() if line.strip()]
     assert lines[0] == ["id", "circuit", "doubled"]
     assert lines[-2:] == [["ep_1", "open", "3"], ["ep_2", "-", "-"]]
+
+
+def test_tables_cut_what_is_too_wide_but_no_id_and_shorten_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "60")
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    times = {"at": f"{today}T01:02:03.004Z", "then": "2020-01-31T01:02:03.004Z"}
+    item = {"id": "i" * 30, "endpoint": "e" * 30, **times}
+    Output().items([item], {name: name for name in item}, "nothing")
+    last = terminal.getvalue().rstrip().splitlines()[-1]
+    assert last.split()[0] == "i" * 30
+    assert "…" in last.split()[1]
+    Output().items([times], {name: name for name in times}, "nothing")
+    assert terminal.getvalue().split()[-2:] == ["01:02:03Z", "2020-01-31T01:02:03Z"]
 
 
 def test_lists_are_a_line_of_json_an_item_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +111,7 @@ def test_text_keeps_its_lines_and_nothing_else_that_controls(capsys: pytest.Capt
         (False, "no"),
         (0.25, "0.25"),
         (["a", "b"], "a, b"),
-        ({"a": "ü\n"}, '{"a": "ü\\n"}'),
+        ({"a": "ü\n", "b": None, "c": {}}, "a=ü\\n b=- c=-"),
     ],
 )
 def test_values_are_written_for_people(value: Any, shown: str) -> None:

@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.local.http_event import HttpRequest, event, http_response
+from infra.local.http_event import event, http_response
+from infra.local.http_request import HttpRequest
 
 TYPES = st.sampled_from(
     ["application/json", "text/plain; charset=utf-8", "application/xml", "image/png", "", "nonsense"]

@@ -46,7 +46,7 @@ CREATE TABLE forbear.endpoints (
     url         text        NOT NULL,
     description text        NOT NULL DEFAULT '',
     event_types text[]      NOT NULL CHECK (cardinality(event_types) > 0),
-    headers     jsonb       NOT NULL DEFAULT '{}',
+    headers     jsonb       NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(headers) = 'object'),
     policy      jsonb       NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT forbear.now(),
     updated_at  timestamptz NOT NULL DEFAULT forbear.now(),

@@ -29,14 +29,14 @@ CREATE TABLE forbear.queue (
     event_id      uuid        NOT NULL,
     endpoint_id   uuid        NOT NULL,
     due_at        timestamptz NOT NULL,
-    payload_bytes int         NOT NULL,
+    payload_bytes int         NOT NULL CHECK (payload_bytes >= 0),
     generation    int         NOT NULL DEFAULT 1 CHECK (generation > 0),
     -- attempts begun in all generations, lost ones included: the number of the latest
     attempts      int         NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     -- of this generation: attempts that moved the schedule on, those among them with the verdict `limited`, lost ones
-    tries         int         NOT NULL DEFAULT 0,
-    limited       int         NOT NULL DEFAULT 0,
-    lost          int         NOT NULL DEFAULT 0,
+    tries         int         NOT NULL DEFAULT 0 CHECK (tries >= 0),
+    limited       int         NOT NULL DEFAULT 0 CHECK (limited BETWEEN 0 AND tries),
+    lost          int         NOT NULL DEFAULT 0 CHECK (lost >= 0),
     -- the generation's first attempt, and how long the lane had been held in all by then
     started_at    timestamptz,
     held_mark     interval,
@@ -47,7 +47,10 @@ CREATE TABLE forbear.queue (
     claimed_at    timestamptz,
     CHECK ((lease_token IS NULL) = (lease_until IS NULL)),
     CHECK ((lease_token IS NULL) = (claimed_at IS NULL)),
-    CHECK ((started_at IS NULL) = (held_mark IS NULL))
+    CHECK ((started_at IS NULL) = (held_mark IS NULL)),
+    -- a lease is an attempt of its own, one that has begun
+    CHECK (attempts >= tries + lost + (lease_token IS NOT NULL)::int),
+    CHECK (lease_token IS NULL OR started_at IS NOT NULL)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX queue_due    ON forbear.queue (endpoint_id, due_at)      WHERE lease_token IS NULL;
@@ -63,8 +66,8 @@ CREATE TABLE forbear.history (
     payload_bytes int         NOT NULL,
     state         text        NOT NULL CHECK (state IN ('delivered', 'dead', 'cancelled')),
     reason        text,
-    generation    int         NOT NULL,
-    attempts      int         NOT NULL,
+    generation    int         NOT NULL CHECK (generation > 0),
+    attempts      int         NOT NULL CHECK (attempts >= 0),
     replay_id     uuid,
     ended_at      timestamptz NOT NULL,
     PRIMARY KEY (id, ended_at),
@@ -96,7 +99,10 @@ CREATE TABLE forbear.queue_attempts (
     next_due_at      timestamptz,
     -- the result came after the lease had lapsed: evidence that changed no state
     late             boolean     NOT NULL DEFAULT false,
-    PRIMARY KEY (delivery_id, number)
+    PRIMARY KEY (delivery_id, number),
+    CHECK (status IS NOT NULL OR error IS NOT NULL),
+    CHECK (verdict <> 'success' OR (status IS NOT NULL AND error IS NULL)),
+    CHECK (verdict = 'lost' OR NOT late)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 CREATE TABLE forbear.history_attempts (

@@ -81,7 +81,7 @@ END
 $$;
 
 -- After a COMMIT that made work: true for the one caller that must invoke a claimer, since none is awake or called.
--- Its mark says for two seconds that a claimer is on its way; the claimer replaces it by its own. It must run in a
+-- Its mark says for five seconds that a claimer is on its way; the claimer replaces it by its own. It must run in a
 -- transaction of its own after the commit: inside, two transactions could each miss what the other one writes.
 -- Whoever is told true must invoke, whatever became of its own work: the next one is told false. p_for_wakes: call only
 -- if a wake row is there. So an event that nobody wants calls nobody, and leaves no mark that silences another.
@@ -98,7 +98,7 @@ BEGIN
         RETURN false;
     END IF;
     INSERT INTO forbear.claimers (id, awake_until)
-    VALUES ('00000000-0000-0000-0000-000000000000', v_now + interval '2 seconds')
+    VALUES ('00000000-0000-0000-0000-000000000000', v_now + interval '5 seconds')
     ON CONFLICT (id) DO UPDATE SET awake_until = excluded.awake_until WHERE claimers.awake_until <= v_now;
     RETURN FOUND;
 END

@@ -183,10 +183,10 @@ BEGIN
                b.tokens,
                CASE WHEN greatest(l.wait_until, l.breaker_until, l.probe_until) > v_now THEN 0
                     WHEN l.breaker_state <> 'closed' THEN 1
-                    ELSE greatest(0, least(l.concurrency - f.in_flight, v_share - f.in_flight, floor(b.tokens)))::int
+                    ELSE greatest(0, least(l.concurrency - f.in_flight, v_share - f.in_flight, b.whole_tokens))
                END AS quota,
                CASE WHEN l.breaker_state <> 'closed' THEN 'probe'
-                    WHEN floor(b.tokens) < least(l.concurrency, v_share) - f.in_flight THEN 'rate'
+                    WHEN b.whole_tokens < least(l.concurrency, v_share) - f.in_flight THEN 'rate'
                     ELSE 'share' END AS limited_by
         FROM forbear.lanes l
         CROSS JOIN LATERAL (SELECT count(*)::int AS in_flight FROM forbear.queue q
@@ -195,7 +195,9 @@ BEGIN
         CROSS JOIN LATERAL (SELECT CASE WHEN l.rate_per_s IS NULL THEN p_slots ELSE least(
             l.burst,
             l.tokens + l.rate_per_s * extract(epoch FROM v_now - greatest(l.tokens_at, v_now - interval '1 day'))
-        ) END AS tokens) b
+        ) END AS tokens) t
+        -- What adds up to one but for rounding is one.
+        CROSS JOIN LATERAL (SELECT t.tokens, floor(t.tokens + 1e-6)::int AS whole_tokens) b
         WHERE l.endpoint_id = ANY (v_lanes) AND l.deleted_at IS NULL
     ), due AS MATERIALIZED (
         SELECT lane.*, q.id, q.due_at,
