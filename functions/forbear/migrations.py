@@ -82,7 +82,7 @@ def migrate(
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('forbear.migrations', 0))")
         connection.execute(LEDGER)
         with connection.cursor(row_factory=tuple_row) as cursor:
-            applied = dict(cursor.execute("SELECT version, checksum FROM forbear.migrations").fetchall())
+            applied: dict[int, str] = dict(cursor.execute("SELECT version, checksum FROM forbear.migrations").fetchall())
         unknown = applied.keys() - {migration.version for migration in migrations}
         if unknown:
             raise MigrationError(f"the database is newer than this Forbear (migration {max(unknown)}): upgrade Forbear")

@@ -71,7 +71,7 @@ class Showing:
             table.add_column(heading, justify="left" if heading in {"endpoint", "manners", "circuit"} else "right")
         for name, (_, _, manners) in ENDPOINTS.items():
             counts = await demo.statuses(name)
-            answers = " ".join(f"{status}×{count}" for status, count in sorted(self._answers[name].items()))
+            answers = " ".join(f"{count} of {status}" for status, count in sorted(self._answers[name].items()))
             table.add_row(
                 name,
                 manners,

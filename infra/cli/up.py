@@ -225,7 +225,7 @@ async def _course(demo: "Demo", deadline: float | None, say: Callable[[str], Non
     await demo.stream(seconds * STREAM_SHARE)
     say("no more events; waiting for what is under way")
     await demo.repair_and_replay(time.monotonic() + seconds * 0.25)
-    while time.monotonic() < deadline - SETTLE_S / 2 and not await demo.finished():
+    while time.monotonic() < deadline - SETTLE_S / 2 and not await demo.finished():  # noqa: ASYNC110 - over HTTP
         await asyncio.sleep(0.5)
     return await demo.promises()
 

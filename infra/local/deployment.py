@@ -4,7 +4,6 @@ Owns what the CDK stack says for AWS: names, limits and settings of the function
 """
 
 from forbear.routes import ROUTES
-
 from infra.local.gateway import Route
 from infra.local.pool import FunctionSpec, LineSink
 from infra.local.scheduler import Schedule
@@ -29,8 +28,8 @@ SCHEDULES = (
 def local_stack(
     database_url: str,
     *,
-    ports: Ports = Ports(),
-    timing: Timing = Timing(),
+    ports: Ports | None = None,
+    timing: Timing | None = None,
     environment: dict[str, str] | None = None,
     on_line: LineSink = log_line,
 ) -> LocalStack:
@@ -56,7 +55,7 @@ def local_stack(
             "FORBEAR_SCHEDULE_NAME": TICK,
             **(environment or {}),
         },
-        ports=ports,
-        timing=timing,
+        ports=ports or Ports(),
+        timing=timing or Timing(),
         on_line=on_line,
     )

@@ -85,7 +85,7 @@ async def serve(port: int, *, keep_alive: bool) -> None:
 
 def emit(line: dict[str, object]) -> None:
     """Prints a line of JSON."""
-    print(json.dumps(line), flush=True)  # noqa: T201 - the script's output
+    print(json.dumps(line), flush=True)
 
 
 def free_port() -> int:
@@ -110,7 +110,7 @@ def receiver(kind: str, *, keep_alive: bool) -> Iterator[int]:
             command = [nginx, "-p", folder, "-c", str(config)]
         else:
             command = [sys.executable, __file__, "--serve", str(port), *([] if keep_alive else ["--no-keep-alive"])]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: S603 - a fixed argument list
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
             until = time.monotonic() + 10
             while True:

@@ -33,7 +33,7 @@ async def test_an_event_is_delivered_with_its_headers_and_a_signature_that_verif
     event_id = await world.post({"id": 1})
     delivery = await world.ended(event_id, "delivered")
     (receipt,) = world.receiver.receipts
-    assert receipt.body == b'{"id":1}' or receipt.body == b'{"id": 1}'
+    assert receipt.body == b'{"id":1}'
     Webhook(endpoint["secret"]).verify(receipt.body, receipt.headers)
     assert receipt.event_id == event_id
     assert receipt.headers["idempotency-key"] == delivery["id"]
@@ -123,7 +123,7 @@ async def test_retry_after_is_waited_for_by_the_whole_endpoint(world: World) -> 
     await world.endpoint()
     first = await world.post(1)
     await until(lambda: world.receiver.receipts)
-    await until(lambda: asyncio.sleep(0.3, True))  # the settle
+    await asyncio.sleep(0.3)  # the settle
     second = await world.post(2)
     await world.ended(first, "delivered")
     await world.ended(second, "delivered")

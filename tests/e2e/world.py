@@ -44,7 +44,7 @@ class Receiver:
     """An ASGI application that answers as it is told.
 
     Attributes:
-        answer: given the request and how often its path has seen that event (from 1), the status, or status and headers.
+        answer: given the request and how often its path has seen that event (from 1), the status (and headers).
         receipts: what came in.
         in_flight: requests that are not answered yet.
     """
@@ -109,7 +109,7 @@ class World:
 
     async def ended(self, event_id: str, status: str) -> dict[str, Any]:
         """Wait until the event's only delivery is in a state; gives it with its attempts."""
-        return await until(self._in_state, event_id, status)
+        return dict(await until(self._in_state, event_id, status))
 
     async def _in_state(self, event_id: str, status: str) -> dict[str, Any] | None:
         delivery = await self.one_delivery(event_id)
@@ -123,7 +123,7 @@ class World:
         return dict(response.json())
 
 
-async def until[T](condition: Callable[..., Awaitable[T | None] | T | None], *arguments: Any) -> T:
+async def until(condition: Callable[..., Any], *arguments: Any) -> Any:
     """Wait for a condition to give something true; gives that."""
     end = time.monotonic() + PATIENCE_S
     while True:

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
+
 from forbear.event_types import matching_patterns
 from forbear.policy.model import Policy
 from forbear.signing import generate_secret
@@ -61,7 +62,8 @@ def post(
     """Ingest events in one batch. Gives their ids."""
     number = len(payloads)
     rows = connection.execute(
-        "SELECT event_id FROM forbear.ingest(%s, %s, %s, %b, %s::timestamptz[], %s, %s::text[], %s::bytea[]) ORDER BY n",
+        "SELECT event_id FROM forbear.ingest(%s, %s, %s, %b, %s::timestamptz[], %s, %s::text[], %s::bytea[])"
+        " ORDER BY n",
         (
             *([tenant] * number, [event_type] * number, ["application/json"] * number, list(payloads)),
             *([expires_at] * number, [" ".join(matching_patterns(event_type))] * number),

@@ -78,7 +78,7 @@ class Receivers:
 
     async def _manners(self, name: str, time_seen: int) -> tuple[int, dict[str, str]]:
         if name == "flaky":
-            return (503 if time_seen <= 2 else 200), {}  # noqa: PLR2004 - fails twice
+            return (503 if time_seen <= 2 else 200), {}
         if name == "broken":
             return (200 if self.repaired else 500), {}
         if name == "slow":

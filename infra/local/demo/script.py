@@ -118,7 +118,7 @@ class Demo:
         Args:
             deadline: `time.monotonic()` when to go on with what is there.
         """
-        expected = sum(1 for event in self.accepted if event.type in {"billing.failed"})
+        expected = sum(1 for event in self.accepted if event.type == "billing.failed")
         while time.monotonic() < deadline:
             self.dead_letters = (await self.statuses("broken"))["dead"]
             if self.dead_letters == expected:
@@ -165,7 +165,7 @@ class Demo:
         lost = []
         for name in ("healthy", "flaky", "slow", "throttled", "broken"):
             wanted = {event.id for event in self.accepted if _matches(ENDPOINTS[name][0], event.type)}
-            got = {receipt.event_id for receipt in receipts if receipt.receiver == name and receipt.status < 300}  # noqa: PLR2004
+            got = {receipt.event_id for receipt in receipts if receipt.receiver == name and receipt.status < 300}
             lost += [f"{event_id} to {name}" for event_id in wanted - got]
             if statuses[name]["delivered"] != len(wanted):
                 lost.append(f"{name} has {dict(statuses[name])} for {len(wanted)} events")
@@ -188,8 +188,8 @@ class Demo:
                 f"{self.dead_letters} of {wanted_dead}",
             )
         )
-        again = {receipt.event_id for receipt in receipts if receipt.replayed and receipt.status == 200}  # noqa: PLR2004
-        found.append(Promise("dead letters came back by a replay", len(again) == wanted_dead, f"{len(again)} delivered"))
+        again = {receipt.event_id for receipt in receipts if receipt.replayed and receipt.status == 200}
+        found.append(Promise("dead letters were replayed", len(again) == wanted_dead, f"{len(again)} delivered"))
         circuit = await self.circuit("gone")
         disabled = any(hold["by"] == "disabled" for hold in circuit["held"])
         found.append(
@@ -209,7 +209,7 @@ class Demo:
             if receipt.receiver == "throttled":
                 if receipt.event_id in first:
                     gaps.append(receipt.at - first.pop(receipt.event_id))
-                elif receipt.status == 429:  # noqa: PLR2004
+                elif receipt.status == 429:
                     first[receipt.event_id] = receipt.at
         return Promise(
             f"Retry-After: {RETRY_AFTER_S} was honoured",
@@ -228,7 +228,7 @@ class Demo:
         response = await self._client.post(
             f"{self.api_url}/v1/events", content=document, headers={"content-type": "application/json"}
         )
-        if response.status_code != 202:  # noqa: PLR2004
+        if response.status_code != 202:
             self.refused.append(response.text)
             self.say(f"{event_type} was refused: {response.text}")
             return
@@ -243,4 +243,4 @@ class Demo:
 
 
 def _matches(pattern: str, event_type: str) -> bool:
-    return pattern == "*" or event_type == pattern or event_type.startswith(pattern.removesuffix("*"))
+    return pattern in {"*", event_type} or (pattern.endswith(".*") and event_type.startswith(pattern[:-1]))

@@ -1,0 +1,71 @@
+"""Which way imports may point, and what the pages say about the code."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from forbear.settings import PREFIX, Settings
+from forbear.states import as_markdown
+
+ROOT = Path(__file__).parent.parent
+LIBRARY = ROOT / "functions" / "forbear"
+PURE = sorted(
+    [
+        *(LIBRARY / "policy").glob("*.py"),
+        *(
+            LIBRARY / f"{name}.py"
+            for name in ("ids", "signing", "jsonspan", "urls", "guard", "headers", "event_types", "states", "tenants")
+        ),
+    ]
+)
+# What a decision must not know: the database, the network, AWS, processes, time passing.
+IMPURE = {
+    *("psycopg", "boto3", "botocore", "aws_lambda_powertools", "httptools", "uvloop"),
+    *("asyncio", "os", "time", "logging"),
+}
+
+
+def imports(path: Path) -> set[str]:
+    """The modules that a file imports, at any depth."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+    return found
+
+
+@pytest.mark.parametrize("path", PURE, ids=lambda path: path.stem)
+def test_decisions_know_no_store_no_sender_and_no_aws(path: Path) -> None:
+    seen = imports(path)
+    assert not {name for name in seen if name.partition(".")[0] in IMPURE}
+    pure = {f"forbear.{one.relative_to(LIBRARY).with_suffix('').as_posix().replace('/', '.')}" for one in PURE}
+    ours = {
+        name for name in seen if name.startswith("forbear.") and (LIBRARY / f"{name[8:].replace('.', '/')}.py").exists()
+    }
+    assert ours <= pure
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "functions").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT / "functions"))
+)
+def test_what_runs_in_lambda_knows_nothing_of_where_it_runs(path: Path) -> None:
+    assert not {name for name in imports(path) if name.partition(".")[0] in {"infra", "tests"}}
+
+
+def test_only_the_settings_read_the_environment() -> None:
+    readers = [path.name for path in LIBRARY.rglob("*.py") if "os.environ" in path.read_text(encoding="utf-8")]
+    assert readers == ["settings.py"]
+
+
+def test_the_readme_names_every_setting() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in Settings.model_fields if f"`{PREFIX}{name.upper()}`" not in readme] == []
+
+
+def test_the_readme_draws_the_life_of_a_delivery_as_the_code_does() -> None:
+    assert as_markdown().strip() in (ROOT / "README.md").read_text(encoding="utf-8")
