@@ -76,13 +76,10 @@ def judged(lease: Lease, response: Response, decision: Decision, headers: bytes,
         began: `time.monotonic()` when the attempt began.
     """
     endpoint = lease.lane.endpoint
-    if decision.verdict is Verdict.SUCCESS:
-        outcome = "delivered"
-    else:
-        outcome = "retry" if decision.dead is None else "dead"
+    failed = "retry" if decision.dead is None else "dead"
     result = Result(
         lease=lease,
-        outcome=outcome,
+        outcome="delivered" if decision.verdict is Verdict.SUCCESS else failed,
         reason=decision.dead,
         delay_s=decision.delay_s or 0.0,
         limited=decision.verdict is Verdict.LIMITED,

@@ -40,7 +40,7 @@ class Endpoint:
 
 @dataclass(slots=True)
 class Lane:
-    """An endpoint's state as the latest claim or settle told it. `endpoint` is the error that parsing it gave, if any."""
+    """An endpoint's state as the latest claim told it. `endpoint` is the error that parsing it gave, if any."""
 
     endpoint_id: UUID
     endpoint: Endpoint | Unsendable

@@ -55,12 +55,11 @@ def known_migrations() -> tuple[Migration, ...]:
     )
 
 
-def migrate(
-    connection: psycopg.Connection[Any], migrations: tuple[Migration, ...] | None = None
-) -> list[Migration]:
+def migrate(connection: psycopg.Connection[Any], migrations: tuple[Migration, ...] | None = None) -> list[Migration]:
     """Apply what is missing, all of it in one transaction, and make the partitions of the days to come.
 
-    Safe to run twice and from several processes at once: an advisory lock lets one through, the others find nothing to do.
+    Safe to run twice and from several processes at once: an advisory lock lets one through, the others find nothing
+    to do.
 
     Args:
         connection: to the database, in autocommit mode.
@@ -82,7 +81,8 @@ def migrate(
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('forbear.migrations', 0))")
         connection.execute(LEDGER)
         with connection.cursor(row_factory=tuple_row) as cursor:
-            applied: dict[int, str] = dict(cursor.execute("SELECT version, checksum FROM forbear.migrations").fetchall())
+            rows = cursor.execute("SELECT version, checksum FROM forbear.migrations").fetchall()
+        applied: dict[int, str] = dict(rows)
         unknown = applied.keys() - {migration.version for migration in migrations}
         if unknown:
             raise MigrationError(f"the database is newer than this Forbear (migration {max(unknown)}): upgrade Forbear")

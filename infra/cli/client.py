@@ -23,6 +23,7 @@ type Service = Literal["execute-api", "lambda"]
 
 # An API Gateway gives up after 30 s, so an answer comes by then.
 _TIMEOUT = httpx.Timeout(35.0, connect=5.0)
+_NOT_JSON = object()
 _PAGE = 200  # the most that the API gives at once
 
 
@@ -145,10 +146,10 @@ def _document(response: httpx.Response) -> Any:
     try:
         document = json.loads(response.content) if response.content else None
     except ValueError:
-        document = NotImplemented
-    if response.is_success and document is not NotImplemented:
+        document = _NOT_JSON
+    if response.is_success and document is not _NOT_JSON:
         return document
-    if isinstance(document, dict) and "status" in document:
+    if isinstance(document, dict) and document.get("status") == response.status_code:
         raise ApiError(response.status_code, document)
     raise ApiError(response.status_code, _made_up(response, document))
 

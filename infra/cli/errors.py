@@ -42,9 +42,8 @@ class ApiError(CliError):
         self.status = status
         self.problem = dict(problem)
         detail = str(problem.get("detail") or problem.get("title") or f"the API answered {status}")
-        errors = problem.get("errors")
         # The detail tells the first of several errors already.
-        further = [f"{one['field']}: {one['message']}" for one in errors[1:]] if isinstance(errors, list) else []
+        further = [f"{one['field']}: {one['message']}" for one in (problem.get("errors") or [])[1:]]
         super().__init__("; ".join([detail, *further]))
 
     def document(self) -> dict[str, Any]:

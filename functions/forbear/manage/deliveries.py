@@ -26,7 +26,7 @@ LIST = "d"
 LOOK_AT = 10_000
 # Up to so many unfinished deliveries of the endpoints in question are sorted; when there are more, a page looks at so
 # many of everybody's.
-SORT_AT_MOST = 20_000
+SORT_AT_MOST = 5_000
 WALK_AT_MOST = 50_000
 # With 16 KiB of body and 8 of headers each, these stay below Lambda's 6 MB even when JSON doubles every byte twice.
 ATTEMPTS_A_PAGE = 40
@@ -87,12 +87,13 @@ def page_parameters(query: DeliveryQuery) -> dict[str, Any]:
         "end": ids.end,
         # To the millisecond, as ids are.
         "since": EPOCH if query.since is None else made_at(ids.first),
-        "filtered": status is not None or query.type is not None,
         "want_ended": status is None or status in FINISHED,
         "want_unhappy": status in {DeliveryState.DEAD, DeliveryState.CANCELLED},
         "want_unfinished": status is None or status not in FINISHED,
+        "leased": None if status is None or status in FINISHED else status is DeliveryState.LEASED,
+        "look_at_ended": query.limit + 1 if status is None and query.type is None else LOOK_AT,
+        "look_at_unfinished": query.limit + 1 if query.type is None else max(query.limit + 1, LOOK_AT),
         "limit": query.limit,
-        "budget": LOOK_AT,
         "few": SORT_AT_MOST,
         "walk": WALK_AT_MOST,
     }

@@ -51,7 +51,7 @@ def page_parameters(query: EventQuery) -> dict[str, Any]:
         "first": ids.first,
         "end": ids.end,
         "limit": query.limit,
-        "budget": LOOK_AT,
+        "look_at": query.limit + 1 if query.type is None else max(query.limit + 1, LOOK_AT),
     }
 
 

@@ -155,16 +155,17 @@ class Dialer:
 
     async def _secure(self, name: str, sock: socket.socket, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
-        # In two steps, because `create_connection(ssl=…)` does not close its socket when it is cancelled at the wrong
-        # moment. The first protocol ignores what comes: nothing that was sent in the clear may pass for what was not.
+        # In two steps, to have the plain transport at hand: a TLS transport that is given up right after its handshake
+        # says good-bye and keeps the socket for half a minute if nobody answers. The protocol of the first step ignores
+        # what comes, so that nothing sent in the clear can pass for what was not.
         plain, _ = await loop.create_connection(asyncio.Protocol, sock=sock)
         try:
             transport = await loop.start_tls(plain, connection, self._tls, server_hostname=name)
-            if transport is None:
-                raise ConnectionResetError
         except BaseException:
             plain.abort()
             raise
+        if transport is None:  # the connection ended in the very moment
+            raise ConnectionResetError
         connection.connection_made(transport)
 
 

@@ -8,10 +8,7 @@ WITH leased AS MATERIALIZED (
     SELECT q.id, q.event_id FROM forbear.queue q
     WHERE q.endpoint_id = %(endpoint)s AND q.lease_token IS NOT NULL
 ), pending AS MATERIALIZED (
-    SELECT q.id, q.event_id, q.due_at FROM forbear.queue q
-    WHERE q.endpoint_id BETWEEN %(endpoint)s AND %(endpoint)s AND q.lease_token IS NULL
-      AND q.due_at >= %(due_at)s AND (q.due_at, q.id) > (%(due_at)s, %(id)s)
-    ORDER BY q.endpoint_id, q.due_at, q.id LIMIT %(limit)s
+    SELECT q.id, q.event_id, q.due_at FROM forbear.next_due(%(endpoint)s, %(due_at)s, %(id)s, %(limit)s) q
 ), wanted AS MATERIALIZED (
     SELECT w.id
     FROM (SELECT l.id, l.event_id FROM leased l UNION ALL SELECT p.id, p.event_id FROM pending p) w

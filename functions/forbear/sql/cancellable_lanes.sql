@@ -5,6 +5,5 @@ FROM forbear.lanes l
 WHERE (%(endpoint)s::uuid IS NULL OR l.endpoint_id = %(endpoint)s)
   AND (%(tenant)s::text IS NULL OR l.tenant = %(tenant)s)
   AND l.endpoint_id >= %(from)s
-  AND (EXISTS (SELECT FROM forbear.queue q WHERE q.endpoint_id = l.endpoint_id AND q.lease_token IS NULL)
-       OR EXISTS (SELECT FROM forbear.queue q WHERE q.endpoint_id = l.endpoint_id AND q.lease_token IS NOT NULL))
+  AND (SELECT count(*) FROM forbear.unfinished_of(l.endpoint_id, 1)) > 0
 ORDER BY l.endpoint_id

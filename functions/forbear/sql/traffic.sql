@@ -1,23 +1,16 @@
 -- What goes through an endpoint's circuit: how many deliveries wait (counted up to a bound), how many are in flight,
 -- and what the latest attempts came to. Nothing is counted while deliveries are made; this reads the attempts of the
--- 500 newest finished deliveries, and of as many unfinished ones, those first that are due last (a retry is due later
--- than what has not been tried), and takes the 1,000 newest of these.
--- The first column is compared by BETWEEN so that only the index on both columns gives the order: with = the planner
--- might take it from the primary key and read through everybody else's rows.
+-- 500 newest finished deliveries that have any, and of as many unfinished ones, those that are due last (a retry is due
+-- later than what has not been tried), and takes the 1,000 newest of these. Attempts are looked up delivery by delivery,
+-- hence LIMIT: a join might be made by reading all of them.
 WITH finished AS MATERIALIZED (
     SELECT h.id, h.ended_at
-    FROM (SELECT h.id, h.ended_at, h.attempts FROM forbear.history h
-          WHERE h.endpoint_id BETWEEN %(id)s AND %(id)s
-          ORDER BY h.endpoint_id DESC, h.id DESC LIMIT 2000) h
-    WHERE h.attempts > 0  -- cancelled ones may have none
+    FROM forbear.newest_ended(%(id)s, '00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff',
+                              '-infinity', 2000) h
+    WHERE h.attempts > 0  -- a cancelled one may have none
     ORDER BY h.id DESC LIMIT 500
 ), unfinished AS MATERIALIZED (
-    (SELECT q.id FROM forbear.queue q
-     WHERE q.endpoint_id BETWEEN %(id)s AND %(id)s AND q.lease_token IS NULL
-     ORDER BY q.endpoint_id DESC, q.due_at DESC LIMIT 500)
-    UNION ALL
-    (SELECT q.id FROM forbear.queue q
-     WHERE q.endpoint_id = %(id)s AND q.lease_token IS NOT NULL LIMIT 500)
+    SELECT q.id FROM forbear.last_due(%(id)s, 500) q WHERE q.attempts > 0
 ), attempt AS MATERIALIZED (
     SELECT a.*
     FROM (
@@ -33,8 +26,7 @@ WITH finished AS MATERIALIZED (
     ) a
     ORDER BY a.started_at DESC LIMIT 1000
 )
-SELECT (SELECT count(*) FROM (SELECT FROM forbear.queue q WHERE q.endpoint_id = %(id)s AND q.lease_token IS NULL
-                              LIMIT %(count_to)s + 1) q) AS pending,
+SELECT forbear.count_pending(%(id)s, %(count_to)s + 1) AS pending,
        (SELECT count(*) FROM forbear.queue q
         WHERE q.endpoint_id = %(id)s AND q.lease_token IS NOT NULL
           AND q.lease_until > (SELECT forbear.now())) AS in_flight,

@@ -16,6 +16,7 @@ from psycopg.rows import dict_row
 import manage
 from forbear.ids import Prefix, decode, encode
 from forbear.leases import Lease
+from forbear.operations import OPERATIONS, Described
 from forbear.store import Attempt, Result, Settled, Store
 from tests.functions.events import body_of, http_event
 
@@ -63,7 +64,18 @@ def call(
         ),
         None,
     )
-    return Answer(result["statusCode"], body_of(result), result["headers"])
+    answer = Answer(result["statusCode"], body_of(result), result["headers"])
+    check_described(answer, OPERATIONS[f"{method} {path_template}"])
+    return answer
+
+
+def check_described(answer: Answer, described: Described) -> None:
+    """Every answer is one that the API's description knows."""
+    if answer.status in described.answers:
+        fields = [set(model.model_fields) for model in described.answers[answer.status]]
+        assert set(answer.body) in fields if fields else answer.body is None
+    else:
+        assert answer.status in {*described.problems, 503}
 
 
 def ok(answer: Answer, status: int = 200) -> Any:

@@ -21,6 +21,7 @@ from tests.functions.queue.leasing import (
     delivery,
     fetch,
     freeze,
+    keep_late,
     open_breaker,
     ready_in_s,
     reap,
@@ -433,8 +434,12 @@ class TestDeletedLanes:
         self.delete(connection, endpoint_id)
         claim(connection)
         assert delivery(connection, lease.delivery_id).state == "cancelled"
-        assert [attempt.number for attempt in attempts(connection, lease.delivery_id)] == [1]
+        kept = attempts(connection, lease.delivery_id)
+        assert [(attempt.number, attempt.verdict) for attempt in kept] == [(1, "retry"), (2, "lost")]
+        assert kept[1].error_detail == "cancelled while it was in flight: the receiver may have got it"
         assert settle(connection, [lease]).late == [1]
+        keep_late(connection, lease)
+        assert attempts(connection, lease.delivery_id)[1].status == 200
 
     def test_a_delivery_that_is_being_settled_this_instant_is_not_waited_for(
         self, connection: Connection, connect: Callable[[], Connection]

@@ -16,7 +16,7 @@ from forbear.sender.dialer import tcp_connect
 from forbear.sender.lean import LeanSender
 from forbear.sender.reasons import bounded
 from forbear.urls import Url
-from tests.functions.sender.building import LOOPBACK, Start, post, request_to
+from tests.functions.sender.building import LOOPBACK, NAME, Authority, Start, post, request_to
 from tests.functions.sender.receivers import OK, Conversation, answering, lookup_of
 
 TO_LOOPBACK = lookup_of("127.0.0.1")
@@ -118,6 +118,33 @@ async def test_connections_that_died_during_a_freeze_are_not_written_to(make: Ca
         assert (await sender.send(request)).status == 200
         await asyncio.to_thread(thread.join)
     assert heard == [b""]
+
+
+@pytest.mark.filterwarnings("ignore:Exception ignored")  # asyncio's TLS server forgets sockets, not this sender
+@pytest.mark.parametrize("secure", [False, True])
+async def test_a_request_may_be_cancelled_at_any_moment(
+    make: Callable[..., LeanSender], start: Start, authority: Authority, *, secure: bool
+) -> None:
+    sockets: list[socket.socket] = []
+
+    async def connect(address: str, port: int) -> socket.socket:
+        sockets.append(await tcp_connect(address, port))
+        return sockets[-1]
+
+    receiver = await start(answering(OK), tls=authority.server(NAME) if secure else None)
+    sender = make(connect=connect, tls=authority.client)
+    finished = 0
+    for steps in range(200):
+        task = asyncio.create_task(post(sender, receiver, scheme="https" if secure else "http"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        (result,) = await asyncio.gather(task, return_exceptions=True)
+        finished += not isinstance(result, asyncio.CancelledError)
+    assert 0 < finished < 200
+    await sender.aclose()
+    await asyncio.sleep(0)
+    assert [sock for sock in sockets if sock.fileno() != -1] == []
 
 
 async def test_running_out_of_descriptors_is_our_error_and_frees_the_idle_ones(

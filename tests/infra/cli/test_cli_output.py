@@ -42,7 +42,7 @@ def test_lists_are_tables_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None
 def test_tables_cut_what_is_too_wide_but_no_id_and_shorten_times(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("COLUMNS", "75")
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     times = {"at": f"{today}T01:02:03.004Z", "then": "2020-01-31T01:02:03.004Z"}
     item = {"id": "i" * 30, "endpoint": "e" * 30, **times}

@@ -146,8 +146,8 @@ CREATE TABLE forbear.replays (
     -- where the walk stands: the endpoint, and the last delivery (replay) or event (backfill) looked at
     lane          uuid        NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
     cursor        uuid        NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
-    -- a backfill starts when the transactions below this have ended: they may not have known the endpoint yet
-    after_xid     xid8        NOT NULL DEFAULT pg_snapshot_xmax(pg_current_snapshot()),
+    -- a backfill starts when these (virtual) transactions have ended: they may not know of its endpoint
+    wait_for      text[],
     matched       bigint      NOT NULL DEFAULT 0,  -- deliveries made pending
     unchanged     bigint      NOT NULL DEFAULT 0,  -- asked for, and left as they were
     cancelled     bigint      NOT NULL DEFAULT 0,  -- of the matched, after the replay was cancelled

@@ -58,7 +58,9 @@ END
 $$;
 
 -- Moves deliveries of the queue, with their attempts, to the history: they ended at p_now. Parallel arrays; p_reasons
--- says why for the state `dead`. The caller holds the rows' locks. Gives the number moved.
+-- says why for the state `dead`. The caller holds the rows' locks. What is in flight leaves an attempt with the verdict
+-- `lost`, for nobody knows whether the receiver got it; should its result still come, that is kept in its place. Gives
+-- the number moved.
 CREATE FUNCTION forbear.finish(p_ids uuid[], p_states text[], p_reasons text[], p_now timestamptz) RETURNS bigint
 LANGUAGE sql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
@@ -70,7 +72,15 @@ AS $$
     ), moved AS (
         DELETE FROM forbear.queue_attempts a WHERE a.delivery_id = ANY (p_ids) RETURNING a.*
     ), kept AS (
-        INSERT INTO forbear.history_attempts SELECT m.*, p_now FROM moved m
+        INSERT INTO forbear.history_attempts
+        SELECT m.*, p_now FROM moved m
+        UNION ALL
+        SELECT g.id, g.attempts, g.generation, g.claimed_at, extract(epoch FROM p_now - g.claimed_at) * 1000,
+               (SELECT p.url FROM forbear.endpoints p WHERE p.id = g.endpoint_id), NULL, '', NULL, '', '',
+               'lost', g.state || ' while it was in flight: the receiver may have got it', 'lost', NULL, false, NULL,
+               false, p_now
+        FROM gone g WHERE g.lease_token IS NOT NULL
+        ON CONFLICT DO NOTHING  -- a late result is there already
     ), ended AS (
         INSERT INTO forbear.history (id, event_id, endpoint_id, payload_bytes, state, reason, generation, attempts,
                                      replay_id, ended_at)

@@ -260,6 +260,15 @@ BEGIN
 END
 $$;
 
+-- The transactions of others that have read the subscriptions and have not ended.
+CREATE FUNCTION forbear.holders_of_subscriptions() RETURNS TABLE (virtualtransaction text)
+LANGUAGE sql AS $$
+    SELECT DISTINCT k.virtualtransaction FROM pg_locks k
+    WHERE k.locktype = 'relation' AND k.relation = 'forbear.subscriptions'::regclass AND k.granted
+      AND k.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+      AND k.pid <> pg_backend_pid()
+$$;
+
 -- A backfill's next step: makes deliveries to its endpoint for events of its tenant that the endpoint subscribes to and
 -- has no delivery of. Test events and events that are stale by now stay out. Gives the number of events looked at.
 CREATE FUNCTION forbear.backfill_some(p_replay forbear.replays, p_limit int) RETURNS int
@@ -280,10 +289,9 @@ DECLARE
     v_wanted bigint;
     v_made   bigint;
 BEGIN
-    -- An event that was being taken in when the endpoint was made has neither a delivery nor, before its commit, a
-    -- row to find. No ingest takes a minute: a foreign transaction that does is not waited for.
-    IF pg_snapshot_xmin(pg_current_snapshot()) < p_replay.after_xid
-       AND v_now < p_replay.created_at + interval '1 minute' THEN
+    -- No ingest takes a minute: a foreign transaction that does is not waited for.
+    IF v_now < p_replay.created_at + interval '1 minute' AND EXISTS (
+        SELECT FROM forbear.holders_of_subscriptions() h WHERE h.virtualtransaction = ANY (p_replay.wait_for)) THEN
         UPDATE forbear.replays SET step_at = v_now + interval '100 milliseconds' WHERE id = p_replay.id;
         RETURN 0;
     END IF;
