@@ -117,7 +117,7 @@ async def _database(folder: Path, url: str | None) -> AsyncIterator[str]:
     except MigrationError as error:
         raise CannotStart(str(error)) from error
     except psycopg.Error as error:
-        raise CannotStart(f"the database cannot be used: {str(error).strip()}") from error
+        raise CannotStart(f"the database cannot be used: {' '.join(str(error).split())}") from error
     finally:
         if server is not None:
             await asyncio.to_thread(server.stop)
