@@ -17,9 +17,13 @@ from forbear.leases import START_WITHIN_S, Endpoint, Lease, Unsendable, evidence
 from forbear.policy.breaker import Outcome
 from forbear.policy.verdict import Answer, DeadReason, Decision, ErrorClass, Verdict, decide
 from forbear.sender import Response, Sender
+from forbear.sender.reasons import bounded
 from forbear.store import Attempt, Result
 
 logger = logging.getLogger(__name__)
+
+# The schema refuses more, and with it the whole batch; senders keep no more either.
+KEPT_BODY_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ async def attempt(lease: Lease, sender: Sender, now: Callable[[], datetime], rng
         headers = evidence_of(request, len(endpoint.headers) if isinstance(endpoint, Endpoint) else 0)
         response = await sender.send(request)
     except Unsendable as error:
-        response = _failed(ErrorClass.UNSENDABLE, str(error), began)
+        response = _failed(ErrorClass.UNSENDABLE, bounded(str(error)), began)
     except Exception:
         logger.exception("an attempt failed in an unforeseen way")
         response = _failed(ErrorClass.INTERNAL, "an unforeseen error in Forbear; it has been logged", began)
@@ -92,7 +96,7 @@ def judged(lease: Lease, response: Response, decision: Decision, headers: bytes,
             request_headers=headers,
             status=response.status,
             response_headers=response.headers,
-            response_body=response.body,
+            response_body=response.body[:KEPT_BODY_BYTES],
             error=response.error,
             error_detail=response.reason,
             retry_after_s=decision.retry_after_s,

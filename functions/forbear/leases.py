@@ -96,7 +96,7 @@ def parse_endpoint(text: str) -> tuple[Endpoint | Unsendable, Policy]:
         url = urls.parse(raw["url"], allow_http=True)  # whether http may be is asked when the URL is set
         headers = tuple((name.encode("ascii"), value.encode("ascii")) for name, value in raw["headers"].items())
         keys = tuple(signing.parse_secret(secret) for secret in raw["secrets"] or ())
-    except ValueError as error:
+    except (ValueError, TypeError, AttributeError) as error:
         return Unsendable(str(error)), policy
     if not keys:
         return Unsendable("the endpoint has no signing secret: rotate it to get one"), policy

@@ -109,7 +109,7 @@ OPERATIONS: Final[Mapping[str, Described]] = {
         "List endpoints, the newest first",
         {200: (endpoints.EndpointPage,)},
         (400, 422),
-        queries.Page,
+        queries.EndpointQuery,
     ),
     "GET /v1/endpoints/{id}": Described(
         "read_endpoint", "Read an endpoint, and how it is doing", {200: (endpoints.EndpointReading,)}

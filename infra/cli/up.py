@@ -98,7 +98,7 @@ def _folder(data: Path) -> Path:
 
 @contextlib.asynccontextmanager
 async def _database(folder: Path, url: str | None) -> AsyncIterator[str]:
-    """A migrated database: the embedded one, started and stopped here, or the one at the URL."""
+    """The URL of a migrated database: the embedded one, started and stopped here, or the one that is given."""
     import psycopg  # noqa: PLC0415 - help must answer at once
 
     from forbear.migrations import MigrationError, migrate  # noqa: PLC0415

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,13 @@ from tests.functions.builders import run
 
 type Connection = psycopg.Connection[Any]
 
+READS = """
+    SELECT relid, seq_tup_read, coalesce(idx_tup_fetch, 0), (
+        SELECT coalesce(sum(pg_stat_get_xact_blocks_fetched(i.indexrelid)), 0)::int
+        FROM pg_index i WHERE i.indrelid = relid)
+    FROM pg_stat_xact_user_tables
+    WHERE schemaname = 'forbear' AND relname ~ '^(history|events|queue|endpoints|lanes)'
+"""
 MAKE = """
     WITH clock AS MATERIALIZED (
         SELECT forbear.now() AS now
@@ -37,6 +45,42 @@ MAKE = """
     FROM delivery d
     RETURNING id
 """
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a transaction has read: rows by sequential scans, rows by indexes, and blocks of indexes, by table."""
+
+    by_table: dict[int, tuple[int, int, int]]
+
+    def __sub__(self, before: Reads) -> Reads:
+        return Reads(
+            {
+                table: (scanned - one[0], fetched - one[1], blocks - one[2])
+                for table, (scanned, fetched, blocks) in self.by_table.items()
+                for one in [before.by_table.get(table, (0, 0, 0))]
+            }
+        )
+
+    @property
+    def scanned(self) -> int:
+        """Rows read by sequential scans, of all tables."""
+        return sum(scanned for scanned, _, _ in self.by_table.values())
+
+    @property
+    def most_fetched(self) -> int:
+        """Rows fetched by indexes, of the table with the most."""
+        return max(fetched for _, fetched, _ in self.by_table.values())
+
+    @property
+    def index_blocks(self) -> int:
+        """Index blocks looked at, of all tables."""
+        return sum(blocks for _, _, blocks in self.by_table.values())
+
+
+def reads(connection: Connection) -> Reads:
+    """Read the counters of the transaction that is open. They may go on from earlier ones: take the difference."""
+    return Reads({table: (scanned, *rest) for table, scanned, *rest in connection.execute(READS)})
 
 
 def make_finished(

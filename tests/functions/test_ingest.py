@@ -283,7 +283,7 @@ def test_a_claimer_is_called_once_while_it_is_on_its_way(connection: Connection,
     for _ in range(3):
         post(envelope())
     assert len(woken) == 1
-    move_clock(connection, seconds=3)
+    move_clock(connection, seconds=6)
     post(envelope())
     assert len(woken) == 2, "the one that was called never came"
 

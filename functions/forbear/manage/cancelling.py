@@ -6,7 +6,7 @@ deliveries), so the claimer is kept from a lane for milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,6 +26,8 @@ STEP = 1_000
 # A call ends after about so many, cancelled or looked at, and gives a cursor to go on with.
 CANCEL_AT_MOST = 20_000
 LOOK_AT_MOST = 100_000
+# A step on a lane takes about as long as looking at so many, even if there is little.
+LANE_COSTS = 50
 # What is being settled is tried again; a settle takes milliseconds, so it is not being settled any more long before.
 TRIES = 200
 _MICROSECOND = timedelta(microseconds=1)
@@ -44,7 +46,10 @@ class _Position:
         if cursor is None:
             return cls()
         lane, due_at, delivery = cursors.read("c", cursor, UUID, int, UUID)
-        return cls(UUID(str(lane)), EPOCH + int(due_at) * _MICROSECOND, UUID(str(delivery)))
+        try:
+            return cls(UUID(str(lane)), EPOCH + int(due_at) * _MICROSECOND, UUID(str(delivery)))
+        except OverflowError:
+            raise cursors.foreign() from None
 
     def write(self) -> str:
         return cursors.write("c", self.lane, (self.due_at - EPOCH) // _MICROSECOND, self.delivery)
@@ -73,10 +78,8 @@ def _by_ids(backend: Backend, ids: Sequence[UUID], tenant: str | None) -> Cancel
         row = one(connection, statement("cancel_deliveries"), {**parameters, "lanes": lanes})
         return row["cancelled"], row["busy"]
 
-    known = {
-        row["id"]
-        for row in backend.read(lambda connection: connection.execute(statement("known_deliveries"), parameters))
-    }
+    rows = backend.read(lambda connection: connection.execute(statement("known_deliveries"), parameters).fetchall())
+    known = {row["id"] for row in rows}
     unknown = [one for one in ids if one not in known]
     if not known:
         shown = [encode(Prefix.DELIVERY, one) for one in unknown]
@@ -102,22 +105,23 @@ def _by_filter(backend: Backend, wanted: CancelFilter, tenant: str | None, posit
     for lane in [row["endpoint_id"] for row in rows]:
         if lane != position.lane:
             position = _Position(lane)
-        while True:
+        finished = False
+        while not finished:
+            if cancelled >= CANCEL_AT_MOST or looked >= LOOK_AT_MOST or tries >= TRIES:
+                return Cancelled(cancelled=cancelled, unchanged=0, unknown=[], next=position.write())
             step = backend.change(_step(position, ids, wanted.type), repeatable=True)
             cancelled += step["cancelled"]
             if step["busy"]:
                 tries += 1
-            else:
-                looked += step["looked"]
-                if step["looked"] < STEP:
-                    break
+                continue
+            looked += max(step["looked"], LANE_COSTS)
+            finished = step["looked"] < STEP
+            if not finished:
                 position = _Position(lane, step["due_at"], step["id"])
-            if cancelled >= CANCEL_AT_MOST or looked >= LOOK_AT_MOST or tries >= TRIES:
-                return Cancelled(cancelled=cancelled, unchanged=0, unknown=[], next=position.write())
     return Cancelled(cancelled=cancelled, unchanged=0, unknown=[], next=None)
 
 
-def _step(position: _Position, ids: IdRange, event_type: str | None) -> Any:
+def _step(position: _Position, ids: IdRange, event_type: str | None) -> Callable[[Connection], dict[str, Any]]:
     parameters = {
         "endpoint": position.lane,
         "due_at": position.due_at,

@@ -41,7 +41,7 @@ def read(kind: str, text: str, *types: type[UUID | int]) -> list[UUID | int]:
     except (binascii.Error, ValueError):
         raw = b""
     if not raw.startswith(kind.encode("ascii")) or len(raw) != 1 + sum(_SIZES[one] for one in types):
-        raise Problem(400, "the cursor is not one of this list: take `next` from its last page, or leave it out")
+        raise foreign()
     parts: list[UUID | int] = []
     at = 1
     for one in types:
@@ -49,6 +49,11 @@ def read(kind: str, text: str, *types: type[UUID | int]) -> list[UUID | int]:
         parts.append(UUID(bytes=piece) if one is UUID else int.from_bytes(piece, signed=True))
         at += len(piece)
     return parts
+
+
+def foreign() -> Problem:
+    """The problem with a cursor that no list gave, or another one."""
+    return Problem(400, "the cursor is not one of this list: take `next` from its last page, or leave it out")
 
 
 def read_id(kind: str, text: str | None) -> UUID | None:

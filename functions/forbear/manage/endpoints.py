@@ -29,7 +29,7 @@ from forbear.models.endpoints import (
     EndpointPatch,
     EndpointReading,
 )
-from forbear.models.queries import Nothing, Page
+from forbear.models.queries import EndpointQuery, Nothing
 from forbear.policy.model import Policy
 from forbear.settings import Settings
 from forbear.signing import generate_secret
@@ -62,7 +62,7 @@ def create(backend: Backend, request: ApiRequest) -> ApiResponse:
 
 def list_some(backend: Backend, request: ApiRequest) -> ApiResponse:
     """A page of a tenant's endpoints, or of everybody's."""
-    query = read_query(Page, request)
+    query = read_query(EndpointQuery, request)
     parameters = {
         "id": None,
         "tenant": query.tenant,
@@ -96,6 +96,7 @@ def change(backend: Backend, request: ApiRequest) -> ApiResponse:
 
     def work(connection: Connection) -> EndpointOut:
         row = lock(connection, endpoint_id, tenant)
+        policy = Policy.model_validate(row["policy"])
         connection.execute(
             statement("change_endpoint"),
             {
@@ -106,9 +107,7 @@ def change(backend: Backend, request: ApiRequest) -> ApiResponse:
                     given.event_types or EVERYTHING if "event_types" in fields else row["event_types"],
                     given.description or "" if "description" in fields else row["description"],
                     given.headers or {} if "headers" in fields else row["headers"],
-                    _changed(Policy.model_validate(row["policy"]), given.policy)
-                    if "policy" in fields
-                    else Policy.model_validate(row["policy"]),
+                    _changed(policy, given.policy) if "policy" in fields else policy,
                 ),
             },
         )

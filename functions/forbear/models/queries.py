@@ -39,6 +39,12 @@ class Page(Scope):
     cursor: Cursor = None
 
 
+class EndpointQuery(Page):
+    """Part of the endpoints: fewer at once, for each may be large."""
+
+    limit: Annotated[int, Field(ge=1, le=100, description="How many at most.")] = 50
+
+
 class Attempts(Scope):
     """Part of a delivery's attempts."""
 

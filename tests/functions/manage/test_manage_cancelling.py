@@ -12,8 +12,7 @@ import pytest
 
 from forbear.manage import cancelling
 from tests.functions.builders import make_endpoint, move_clock, one, post
-from tests.functions.manage.calling import DELIVERY, Claimer, call, dlv, ep, ok, rows
-from tests.functions.manage.test_manage_holds import wait_for_a_waiter
+from tests.functions.manage.calling import DELIVERY, Claimer, call, dlv, ep, ok, rows, wait_for_a_waiter
 
 type Connection = psycopg.Connection[Any]
 
@@ -103,6 +102,7 @@ def test_a_large_cancellation_goes_on_where_it_stopped(
     handlers.setattr(cancelling, "STEP", 10)
     handlers.setattr(cancelling, "CANCEL_AT_MOST", 25)
     handlers.setattr(cancelling, "LOOK_AT_MOST", 40)
+    handlers.setattr(cancelling, "LANE_COSTS", 1)
     make_endpoint(connection)
     make_endpoint(connection)
     post(connection, *[b"1"] * 55, event_type="many")
@@ -121,6 +121,20 @@ def test_a_large_cancellation_goes_on_where_it_stopped(
                 body["cursor"] = answer["next"]
             assert (cancelled, calls > 1) == (expected, True)
     assert queued(connection) == []
+
+
+def test_many_lanes_with_little_are_bounded_too(connection: Connection, handlers: pytest.MonkeyPatch) -> None:
+    handlers.setattr(cancelling, "LOOK_AT_MOST", 2 * cancelling.LANE_COSTS)
+    for _ in range(5):
+        make_endpoint(connection)
+    post(connection, b"1")
+    counts = []
+    body: dict[str, Any] = {"filter": {"tenant": "acme"}}
+    while "cursor" not in body or body["cursor"] is not None:
+        answer = cancel(body)
+        counts.append(answer["cancelled"])
+        body["cursor"] = answer["next"]
+    assert counts == [2, 2, 1]
 
 
 def test_deliveries_that_are_due_at_the_same_instant_are_all_found(

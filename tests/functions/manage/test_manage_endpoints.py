@@ -11,6 +11,7 @@ import pytest
 
 from forbear.policy.model import Policy
 from tests.functions.builders import make_endpoint, move_clock, one, post
+from tests.functions.conftest import forget
 from tests.functions.manage.calling import (
     DELIVERY,
     ENDPOINT,
@@ -84,7 +85,7 @@ WRONG_FIELDS: list[tuple[str, Any, str]] = [
 
 WRONG_QUERIES: list[tuple[dict[str, str], int, str]] = [
     ({"limit": "0"}, 422, "greater than or equal to 1"),
-    ({"limit": "201"}, 422, "less than or equal to 200"),
+    ({"limit": "101"}, 422, "less than or equal to 100"),
     ({"limit": "many"}, 422, "valid integer"),
     ({"tenant": "a b"}, 422, "a tenant's name"),
     ({"tennant": "a"}, 422, "not permitted"),
@@ -177,8 +178,6 @@ def test_a_body_without_the_needed_fields_is_422() -> None:
 
 
 def test_the_stack_may_allow_http_private_networks_and_only_some_ports(handlers: pytest.MonkeyPatch) -> None:
-    from tests.functions.conftest import forget  # noqa: PLC0415 - only here
-
     handlers.setenv("FORBEAR_ALLOW_HTTP", "true")
     handlers.setenv("FORBEAR_ALLOW_NETWORKS", "127.0.0.0/8")
     handlers.setenv("FORBEAR_PORTS", "80,8080")
@@ -397,6 +396,15 @@ def test_another_tenants_endpoint_looks_as_if_it_did_not_exist(connection: Conne
         if method != "DELETE":
             assert call(method, template, theirs, body=body, tenant="other").status in {200, 202}, template
     assert call("DELETE", ENDPOINT, theirs, tenant="other").status == 204
+
+
+def test_without_its_database_it_says_so_and_when_to_come_back(handlers: pytest.MonkeyPatch) -> None:
+    handlers.setenv("FORBEAR_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    forget()
+    for answer in (call("GET", "/v1/endpoints"), call("POST", "/v1/endpoints", body={"tenant": "acme", "url": URL})):
+        assert answer.status == 503
+        assert int(answer.headers["retry-after"]) > 0
+    assert call("GET", "/v1/health").status == 200
 
 
 def test_an_id_of_another_kind_is_404() -> None:

@@ -22,6 +22,7 @@ from tests.functions.manage.calling import (
     ok,
     open_breaker,
     rows,
+    wait_for_a_waiter,
 )
 
 type Connection = psycopg.Connection[Any]
@@ -206,12 +207,6 @@ def test_an_endpoint_made_while_its_tenant_is_being_paused_ends_up_paused(
     endpoint_id = making.result()["id"] if pause_first else ep(made)
     assert held_by(ok(call("GET", ENDPOINT, endpoint_id))) == ["tenant_paused"]
     assert one(connection, "SELECT bool_and(held) FROM forbear.lanes")
-
-
-def wait_for_a_waiter(connection: Connection) -> None:
-    """Until some statement waits for a lock."""
-    while not one(connection, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"):
-        pass
 
 
 def test_pausing_everything_stops_all_claims(connection: Connection, claimer: Claimer) -> None:

@@ -49,7 +49,9 @@ def several(connection: Connection, number: int, **endpoint: Any) -> list[UUID]:
 
 
 def test_a_lease_carries_all_that_is_needed_to_send(connection: Connection) -> None:
-    endpoint_id = make_endpoint(connection, url="https://r.example/x?y=%2F", headers={"x-one": "1"}, secret="whsec_MQ==")
+    endpoint_id = make_endpoint(
+        connection, url="https://r.example/x?y=%2F", headers={"x-one": "1"}, secret="whsec_MQ=="
+    )
     (event_id,) = post(connection, b'{"z":1,"a":2}', event_type="order.paid")
     (lease,) = claim(connection)
     now = fetch(connection, "SELECT forbear.now() AS now").now
@@ -668,13 +670,16 @@ class TestLowWaterMark:
             leases = claim(connection, slots=20)
             settle(connection, leases[::2], "retry", delay_s=0)
             settle(connection, leases[1::2], "return")
-            assert one(
-                connection,
-                "SELECT count(*) FROM forbear.queue q JOIN forbear.lanes l USING (endpoint_id)"
-                " WHERE q.lease_token IS NULL AND q.due_at < l.low_water"
-                " AND NOT EXISTS (SELECT FROM forbear.wakes w, unnest(w.endpoint_ids, w.due_ats) AS u (e, d)"
-                "                 WHERE u.e = l.endpoint_id AND u.d <= q.due_at)",
-            ) == 0
+            assert (
+                one(
+                    connection,
+                    "SELECT count(*) FROM forbear.queue q JOIN forbear.lanes l USING (endpoint_id)"
+                    " WHERE q.lease_token IS NULL AND q.due_at < l.low_water"
+                    " AND NOT EXISTS (SELECT FROM forbear.wakes w, unnest(w.endpoint_ids, w.due_ats) AS u (e, d)"
+                    "                 WHERE u.e = l.endpoint_id AND u.d <= q.due_at)",
+                )
+                == 0
+            )
             freeze(connection, forward_s=0.5)
 
     def test_the_mark_passes_what_is_done(self, connection: Connection) -> None:

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
 
+from tests.conftest import TEMPLATE
 from tests.functions.builders import make_endpoint, post
 from tests.functions.queue.leasing import claim, settle
 
 type Connection = psycopg.Connection[tuple[Any, ...]]
 
 
+@pytest.fixture(scope="module")
+def world_url(server_url: str) -> Iterator[str]:
+    """A database of this module's with a pending, a leased and a finished delivery; the first has an attempt."""
+    name = f"constraints_{uuid4().hex}"
+    with psycopg.connect(f"{server_url}postgres", autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        with psycopg.connect(f"{server_url}{name}", autocommit=True) as connection:
+            make_endpoint(connection)
+            post(connection, b"1", b"2", b"3")
+            pending, _, finished = claim(connection)
+            settle(connection, [pending], "retry")
+            settle(connection, [finished])
+        yield f"{server_url}{name}"
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.fixture
-def world(connection: Connection) -> Connection:
-    """One lane with a pending, a leased and a finished delivery; the first has an attempt."""
-    make_endpoint(connection)
-    post(connection, b"1", b"2", b"3")
-    pending, _, finished = claim(connection)
-    settle(connection, [pending], "retry")
-    settle(connection, [finished])
-    return connection
+def world(world_url: str) -> Iterator[Connection]:
+    """A connection to it, whose changes are rolled back."""
+    with psycopg.connect(world_url) as connection:
+        yield connection
+        connection.rollback()
 
 
 WRONG = {

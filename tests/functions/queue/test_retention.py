@@ -277,4 +277,6 @@ def test_idempotency_keys_go_after_a_day(
 
 def test_maintenance_is_noted(connection: Connection, database_url: str) -> None:
     maintain(database_url, DAYS)
-    assert fetch(connection, "SELECT forbear.now() - maintained_at < interval '1 minute' AS recent FROM forbear.control").recent
+    assert fetch(
+        connection, "SELECT forbear.now() - maintained_at < interval '1 minute' AS recent FROM forbear.control"
+    ).recent

@@ -74,9 +74,9 @@ $$;
 -- by endpoint, in the order of the ids, from where p_replay stands. Gives where it stands then, and between which times
 -- those deliveries ended.
 --
--- In the walks of this file the first column is compared by BETWEEN and not by =. With = the order by id would do, and
--- the planner might take it from the primary key and read through everybody else's rows; so only the index on both
--- columns gives the order.
+-- In the walks of this file the bounds are rows of two columns. Were the first column compared by =, the order by id
+-- would do, and the planner might take it from the primary key and read through everybody else's rows; so only the
+-- index on both columns gives the order, and it is entered at the very row where the last step stopped.
 CREATE FUNCTION forbear.walk_history(
     p_replay forbear.replays, p_limit int, p_take bigint,
     OUT lane uuid, OUT cursor uuid, OUT walked int, OUT ids uuid[], OUT ended_from timestamptz,
@@ -112,7 +112,8 @@ BEGIN
                     WHERE e.id = p_replay.endpoint_id AND e.id > lane AND e.deleted_at IS NULL)
                 WHEN p_replay.tenant IS NOT NULL THEN (
                     SELECT e.id FROM forbear.endpoints e
-                    WHERE e.tenant BETWEEN p_replay.tenant AND p_replay.tenant AND e.id > lane AND e.deleted_at IS NULL
+                    WHERE (e.tenant, e.id) > (p_replay.tenant, lane) AND e.tenant <= p_replay.tenant
+                      AND e.deleted_at IS NULL
                     ORDER BY e.tenant, e.id LIMIT 1)
                 ELSE (
                     SELECT e.id FROM forbear.endpoints e WHERE e.id > lane AND e.deleted_at IS NULL
@@ -130,7 +131,7 @@ BEGIN
         WITH step AS MATERIALIZED (
             SELECT h.id, h.event_id, h.ended_at, h.state, h.reason
             FROM forbear.history h
-            WHERE h.endpoint_id BETWEEN lane AND lane AND h.id > cursor AND h.id < v_end
+            WHERE (h.endpoint_id, h.id) > (lane, cursor) AND (h.endpoint_id, h.id) < (lane, v_end)
               AND (p_replay.status = 'delivered' OR h.state <> 'delivered')
               AND h.ended_at >= coalesce(p_replay.since, '-infinity')  -- true for all: leaves older partitions out
             ORDER BY h.endpoint_id, h.id LIMIT v_room
@@ -316,7 +317,8 @@ BEGIN
     WITH step AS MATERIALIZED (
         SELECT e.id, e.type, octet_length(e.payload) AS payload_bytes, e.expires_at
         FROM forbear.events e
-        WHERE e.tenant BETWEEN v_tenant AND v_tenant AND e.id > v_from AND e.id < v_end
+        WHERE (e.tenant, e.id) > (v_tenant, v_from) AND (e.tenant, e.id) < (v_tenant, v_end)
+          AND e.id BETWEEN v_from AND v_end  -- true for all: leaves other partitions out
         ORDER BY e.tenant, e.id LIMIT p_limit
     ), wanted AS MATERIALIZED (
         SELECT s.* FROM step s
@@ -364,7 +366,7 @@ DECLARE
     v_cancelled bigint;
 BEGIN
     v_walked := ARRAY(SELECT q.id FROM forbear.queue q
-                      WHERE q.replay_id BETWEEN p_replay.id AND p_replay.id AND q.id > p_replay.cursor
+                      WHERE (q.replay_id, q.id) > (p_replay.id, p_replay.cursor) AND q.replay_id <= p_replay.id
                       ORDER BY q.replay_id, q.id LIMIT p_limit);
     PERFORM FROM forbear.lanes l
     WHERE l.endpoint_id = ANY (ARRAY(SELECT DISTINCT q.endpoint_id FROM forbear.queue q WHERE q.id = ANY (v_walked)))

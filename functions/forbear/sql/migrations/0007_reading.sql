@@ -2,9 +2,8 @@
 -- settings leave the planner no other way, on an empty, a just filled and a large table alike, without statistics;
 -- they are why these are functions. Planned once a connection.
 --
--- Where an index has two columns they are compared together, as rows. With = on the first, the order by the second would
--- do, and might be taken from the primary key, past everybody else's rows; with BETWEEN, the scan would start at the
--- first column's first entry, however far behind the second column's bound is.
+-- Where an index has two columns they are compared together, as rows: exactly a range of that index. With = on the
+-- first, the order by the second would do, and might be taken from the primary key, past everybody else's rows.
 
 -- An endpoint's finished deliveries, the newest first. p_since: none of them ended before; leaves out older partitions.
 CREATE FUNCTION forbear.newest_ended(p_endpoint uuid, p_first uuid, p_end uuid, p_since timestamptz, p_limit bigint)

@@ -1,0 +1,134 @@
+"""A claim loop on the real database, with a sender that answers as told and a platform that only remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from forbear.loop import ClaimLoop, Limits
+from forbear.policy.verdict import ErrorClass
+from forbear.sender import Request, Response
+from forbear.store import Store
+
+type Script = Callable[[Request, int], Response | Awaitable[Response]]
+
+
+def answer(status: int, *, retry_after: str | None = None, body: bytes = b"answer") -> Response:
+    """A receiver's answer."""
+    hints = () if retry_after is None else (retry_after,)
+    return Response(status, b"content-type: text/plain", hints, body, None, "", 0.005, "127.0.0.1:80")
+
+
+def failure(error: ErrorClass) -> Response:
+    """No answer."""
+    return Response(None, b"", (), b"", error, "it broke", 0.005, None)
+
+
+def header(request: Request, name: bytes) -> str:
+    """The value of a request's header."""
+    return dict(request.headers)[name].decode()
+
+
+class ScriptedSender:
+    """Answers by a script, which gets the request and its number, from 0."""
+
+    def __init__(self, script: Script) -> None:
+        self.requests: list[Request] = []
+        self.cancelled = 0
+        self._script = script
+
+    async def send(self, request: Request) -> Response:
+        number = len(self.requests)
+        self.requests.append(request)
+        try:
+            answered = self._script(request, number)
+            if isinstance(answered, Response):
+                await asyncio.sleep(0)
+                return answered
+            return await answered
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def aclose(self) -> None:
+        pass
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """What was sent, in order."""
+        return [request.body for request in self.requests]
+
+
+def always(status: int) -> ScriptedSender:
+    """A receiver that always answers the same."""
+    return ScriptedSender(lambda _request, _number: answer(status))
+
+
+class RememberingWaking:
+    """Remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    async def keep_ticking(self) -> None:
+        self.calls.append("tick")
+
+    async def stop_ticking(self, until: float | None) -> None:
+        self.calls.append(("rest", until))
+
+    async def call(self, reason: str) -> None:
+        self.calls.append(reason)
+
+
+class CountingStore(Store):
+    """Counts its claims, so that a test can wait until the loop has looked."""
+
+    claims = 0
+
+    async def claim(self, slots: int, payload_bytes: int, lanes: int = 200) -> Any:
+        self.claims += 1
+        return await super().claim(slots, payload_bytes, lanes)
+
+
+class Claimer:
+    """A claim loop with what it works with."""
+
+    def __init__(self, url: str, sender: ScriptedSender, **limits: Any) -> None:
+        self.store = CountingStore(url)
+        self.sender = sender
+        self.waking = RememberingWaking()
+        bounds = Limits(**({"linger_s": 0.0, "tick_s": 1.0} | limits))
+        self.loop = ClaimLoop(self.store, sender, self.waking, bounds, random.Random(1))
+
+    async def run(self, time_left_s: float = 60.0, *, only_if_alone: bool = False) -> Any:
+        """Run until it ends. Gives the tally."""
+        try:
+            return await self.loop.run(time_left_s, only_if_alone=only_if_alone)
+        finally:
+            await self.store.aclose()
+
+    async def look_again(self, times: int = 3) -> None:
+        """Wait until the loop has looked for work so many times more."""
+        goal = self.store.claims + times
+        await until(lambda: self.store.claims >= goal)
+
+
+@asynccontextmanager
+async def running(claimer: Claimer, time_left_s: float = 60.0) -> AsyncIterator[asyncio.Task[Any]]:
+    """A claimer at work beside the test; awaited at the end."""
+    task = asyncio.create_task(claimer.run(time_left_s))
+    try:
+        yield task
+        await asyncio.wait_for(task, 30)
+    finally:
+        task.cancel()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, which must come true within ten seconds."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.002)
