@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from forbear import replays
+from forbear import replay_progress, replays
 from forbear.api import ApiRequest, ApiResponse, Operation, invalid, parse_body, respond
 from forbear.db import Database
 from forbear.models.replays import ReplayIn, ReplayList, ReplayOne, ReplayQuery, ReplayScope
@@ -42,8 +42,8 @@ def get(request: ApiRequest) -> ApiResponse:
     """Show a replay's progress, or the newest replays."""
     query = _query(ReplayQuery, request.query)
     if query.id is not None:
-        return ApiResponse(200, replays.read(database(), query.id, query.tenant))
-    return ApiResponse(200, ReplayList(items=replays.newest(database(), query.limit, query.tenant)))
+        return ApiResponse(200, replay_progress.read(database(), query.id, query.tenant))
+    return ApiResponse(200, ReplayList(items=replay_progress.newest(database(), query.limit, query.tenant)))
 
 
 def delete(request: ApiRequest) -> ApiResponse:

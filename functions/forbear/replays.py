@@ -1,7 +1,7 @@
-"""Replays and backfills: asked for, counted, read and cancelled.
+"""Replays and backfills: asked for, counted and cancelled.
 
 Owns the orders and their first steps; what a step does is SQL (migration 0006), and the claimer runs the steps that
-are left. Knows no HTTP but the problems that a caller is told.
+are left. Knows no HTTP but the problems that a caller is told; how a replay is shown is `replay_progress`'s.
 """
 
 from __future__ import annotations
@@ -18,17 +18,8 @@ from psycopg.types.json import Jsonb
 from forbear import ids
 from forbear.api import Problem
 from forbear.db import Connection, Database, Unavailable, statement
-from forbear.models.replays import (
-    BackfillSelection,
-    DryRun,
-    ReplayAccepted,
-    ReplayFilter,
-    ReplayIn,
-    ReplayOut,
-    ReplayReading,
-    StillPending,
-    Unchanged,
-)
+from forbear.models.replays import DryRun, ReplayAccepted, ReplayIn, ReplayReading, Unchanged
+from forbear.replay_progress import no_replay, read
 
 STEP_ROWS: Final = 1_000
 # Steps that a call runs itself, a few hundredths of a second each: what is small is done when the caller hears of it.
@@ -38,7 +29,6 @@ FIRST_CANCEL_STEPS: Final = 20
 COUNT_TO: Final = 1_000_000
 COUNT_ROWS: Final = 10_000
 COUNT_FOR_S: Final = 5.0
-STILL_PENDING_BOUND: Final = 10_000
 
 _NIL: Final = UUID(int=0)
 # The columns of forbear.replays by which a replay selects.
@@ -135,38 +125,6 @@ def start_backfill(
     return backfill_id
 
 
-def read(database: Database, replay_id: UUID, tenant: str | None) -> ReplayReading:
-    """Read how far a replay or backfill has come.
-
-    Raises:
-        Problem: 404, there is none with this id, or it is not this tenant's.
-    """
-
-    def work(connection: Connection) -> tuple[list[DictRow], int]:
-        rows = connection.execute(statement("read_replays"), {"id": replay_id, "tenant": tenant, "limit": 1}).fetchall()
-        pending = connection.execute(
-            statement("count_still_pending"), {"id": replay_id, "bound": STILL_PENDING_BOUND + 1}
-        ).fetchone()
-        return rows, pending["count"] if pending else 0
-
-    rows, pending = database.run(work, repeatable=True)
-    if not rows:
-        raise _no_replay(replay_id)
-    still_pending = StillPending(count=min(pending, STILL_PENDING_BOUND), more=pending > STILL_PENDING_BOUND)
-    return ReplayReading(**_shown(rows[0]), still_pending=still_pending)
-
-
-def newest(database: Database, limit: int, tenant: str | None) -> list[ReplayOut]:
-    """Read the newest replays and backfills, `limit` at most; a tenant's, or (None) all."""
-    rows = database.run(
-        lambda connection: connection.execute(
-            statement("read_replays"), {"id": None, "tenant": tenant, "limit": limit}
-        ).fetchall(),
-        repeatable=True,
-    )
-    return [ReplayOut(**_shown(row)) for row in rows]
-
-
 def cancel(database: Database, replay_id: UUID, tenant: str | None) -> ReplayReading:
     """Cancel a replay or backfill: nothing more is put back, and what it put back and is pending is cancelled.
 
@@ -183,7 +141,7 @@ def cancel(database: Database, replay_id: UUID, tenant: str | None) -> ReplayRea
         repeatable=True,
     )
     if found is None:
-        raise _no_replay(replay_id)
+        raise no_replay(replay_id)
     _run_steps(database, replay_id, FIRST_CANCEL_STEPS)
     return read(database, replay_id, tenant)
 
@@ -288,30 +246,3 @@ def _step(connection: Connection, replay_id: UUID) -> int:
     """Run a step. Gives the rows looked at: 0 if there is nothing to do now."""
     row = connection.execute("SELECT forbear.step_replay(%s, %s) AS walked", (replay_id, STEP_ROWS)).fetchone()
     return (row and row["walked"]) or 0
-
-
-def _shown(row: DictRow) -> dict[str, Any]:
-    """A row of read_replays as the fields of ReplayOut."""
-    shared = {"tenant": row["tenant"], "endpoint": row["endpoint_id"], "since": row["since"], "until": row["until"]}
-    wanted: ReplayFilter | BackfillSelection | None = None
-    if row["kind"] == "backfill":
-        wanted = BackfillSelection.model_construct(**shared, types=row["types"])
-    elif row["deliveries"] is None:
-        wanted = ReplayFilter.model_construct(
-            **shared,
-            all=row["tenant"] is None and row["endpoint_id"] is None,
-            type=row["types"] and row["types"][0],
-            status=row["status"],
-            reason=row["reason"],
-        )
-    return {
-        **{name: row[name] for name in ("id", "kind", "state", "deliveries", "matched", "unchanged", "cancelled")},
-        "filter": wanted,
-        "rate": row["rate_per_s"],
-        "at": row["step_at"] if row["ended_at"] is None else None,
-        **{name: row[name] for name in ("created_at", "started_at", "ended_at")},
-    }
-
-
-def _no_replay(replay_id: UUID) -> Problem:
-    return Problem(404, f"there is no replay {ids.encode(ids.Prefix.REPLAY, replay_id)}")

@@ -7,11 +7,12 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import UUID
 
 from forbear.loop import ClaimLoop, Limits
 from forbear.policy.verdict import ErrorClass
 from forbear.sender import Request, Response
-from forbear.store import Store
+from forbear.store import Outlook, Store
 
 type Script = Callable[[Request, int], Response | Awaitable[Response]]
 
@@ -84,22 +85,35 @@ class RememberingWaking:
 
 
 class CountingStore(Store):
-    """Counts its claims, so that a test can wait until the loop has looked."""
+    """Counts its claims and outlooks, so that a test can wait until the loop has looked."""
 
     claims = 0
+    outlooks = 0
 
     async def claim(self, slots: int, payload_bytes: int, lanes: int = 200) -> Any:
         self.claims += 1
         return await super().claim(slots, payload_bytes, lanes)
 
+    async def outlook(self, claimer: UUID) -> Outlook:
+        self.outlooks += 1
+        return await super().outlook(claimer)
+
 
 class Claimer:
     """A claim loop with what it works with."""
 
-    def __init__(self, url: str, sender: ScriptedSender, **limits: Any) -> None:
-        self.store = CountingStore(url)
+    def __init__(
+        self,
+        url: str,
+        sender: ScriptedSender,
+        *,
+        store: type[CountingStore] = CountingStore,
+        waking: type[RememberingWaking] = RememberingWaking,
+        **limits: Any,
+    ) -> None:
+        self.store = store(url)
         self.sender = sender
-        self.waking = RememberingWaking()
+        self.waking = waking()
         bounds = Limits(**({"linger_s": 0.0, "tick_s": 1.0} | limits))
         self.loop = ClaimLoop(self.store, sender, self.waking, bounds, random.Random(1))
 
@@ -130,5 +144,5 @@ async def running(claimer: Claimer, time_left_s: float = 60.0) -> AsyncIterator[
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition, which must come true within ten seconds."""
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for is in the database or in the code under test
             await asyncio.sleep(0.002)

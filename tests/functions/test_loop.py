@@ -6,18 +6,29 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from uuid import UUID
 
 import psycopg
 import pytest
 
 from forbear import loop as loop_module
+from forbear.db import Unavailable
 from forbear.policy.breaker import BreakerState
 from forbear.policy.verdict import ErrorClass
 from forbear.sender import Request, Response
 from tests.functions.builders import make_endpoint, move_clock, one, post, run
 from tests.functions.queue.leasing import attempts, breaker, claim, count, fetch, reap, settle
-from tests.functions.scripted import Claimer, ScriptedSender, always, answer, failure, header, running, until
+from tests.functions.scripted import (
+    Claimer,
+    CountingStore,
+    RememberingWaking,
+    ScriptedSender,
+    always,
+    answer,
+    failure,
+    header,
+    running,
+    until,
+)
 
 type Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -416,19 +427,10 @@ class TestManyClaimers:
             return answer(200)
 
         full = Claimer(database_url, ScriptedSender(lambda _r, _n: wait()), in_flight=4)
-        outlooks = 0
-        look = full.store.outlook
-
-        async def outlook(claimer_id: UUID) -> Any:
-            nonlocal outlooks
-            outlooks += 1
-            return await look(claimer_id)
-
-        full.store.outlook = outlook  # type: ignore[method-assign]  # counted, not replaced
 
         async def work() -> None:
             async with running(full):
-                await until(lambda: outlooks > 3)
+                await until(lambda: full.store.outlooks > 3)
                 let_go.set()
 
         run(work())
@@ -481,34 +483,30 @@ class TestSleeping:
     def test_work_that_comes_while_the_schedule_is_being_switched_off_switches_it_on_again(
         self, connection: Connection, database_url: str
     ) -> None:
+        class Overtaken(RememberingWaking):
+            async def stop_ticking(self, until: float | None) -> None:
+                await super().stop_ticking(until)
+                post(connection, b"1")  # and the producer dies before it calls
+
         make_endpoint(connection)
-        claimer = Claimer(database_url, always(200))
-        calls = claimer.waking.calls
-
-        async def stop_ticking(until: float | None) -> None:
-            calls.append(("rest", until))
-            post(connection, b"1")  # and the producer dies before it calls
-
-        claimer.waking.stop_ticking = stop_ticking  # type: ignore[method-assign]  # this call takes its time
+        claimer = Claimer(database_url, always(200), waking=Overtaken)
         run(claimer.run())
-        assert calls == ["tick", ("rest", None), "tick"]
+        assert claimer.waking.calls == ["tick", ("rest", None), "tick"]
         assert one(connection, "SELECT schedule FROM forbear.control") == "ticking"
 
     def test_switching_the_schedule_off_slowly_does_not_switch_it_on_again(
         self, connection: Connection, database_url: str
     ) -> None:
+        class Slow(RememberingWaking):
+            async def stop_ticking(self, until: float | None) -> None:
+                await super().stop_ticking(until)
+                await asyncio.sleep(1.2)  # what is due is that much nearer afterwards
+
         make_endpoint(connection, policy=SLOW)
         post(connection, b"1")
-        claimer = Claimer(database_url, always(500))
-        calls = claimer.waking.calls
-
-        async def stop_ticking(until: float | None) -> None:
-            calls.append("rest")
-            await asyncio.sleep(1.2)  # as long as such a call may take: what is due is that much nearer afterwards
-
-        claimer.waking.stop_ticking = stop_ticking  # type: ignore[method-assign]
+        claimer = Claimer(database_url, always(500), waking=Slow)
         run(claimer.run())
-        assert calls == ["tick", "rest"]
+        assert len(claimer.waking.calls) == 2
 
     def test_an_event_that_comes_while_it_lingers_is_sent_without_a_call(
         self, connection: Connection, database_url: str
@@ -640,7 +638,7 @@ class TestTheEnd:
         assert claimer.sender.bodies == [b"in flight"]
         assert finished(connection) == {"delivered": 1}
         assert count(connection, "forbear.queue WHERE lease_token IS NULL") == 1
-        assert count(connection, "forbear.claimers WHERE id = %s" % repr(str(claimer.loop.id))) == 0
+        assert count(connection, f"forbear.claimers WHERE id = '{claimer.loop.id}'") == 0
 
     def test_at_the_very_end_it_gives_up_what_is_in_flight_and_settles_the_rest(
         self, connection: Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
@@ -756,21 +754,19 @@ class TestLosingTheDatabase:
         monkeypatch.setattr(loop_module, "LATER_S", 0.02)
         endpoint_id = make_endpoint(connection, policy=SLOW)
         post(connection, *[b"1"] * 3)
-        claimer = Claimer(database_url, always(500))
-        settle_for_real = claimer.store.settle
-        lost = 0
 
-        async def settle_and_lose(*arguments: Any) -> Any:
-            nonlocal lost
-            settled = await settle_for_real(*arguments)
-            if not lost:
-                lost += 1
-                raise loop_module.Unavailable("the answer was lost")
-            return settled
+        class Forgetful(CountingStore):
+            settles = 0
 
-        claimer.store.settle = settle_and_lose  # type: ignore[method-assign]  # the real one, but for its answer
+            async def settle(self, *arguments: Any) -> Any:
+                settled = await super().settle(*arguments)
+                self.settles += 1
+                if self.settles == 1:
+                    raise Unavailable("the answer was lost")
+                return settled
+
+        claimer = Claimer(database_url, always(500), store=Forgetful)
         run(claimer.run())
-        assert lost == 1
         assert breaker(connection, endpoint_id).failures == 3
         assert [len(attempts(connection, row[0])) for row in connection.execute("SELECT id FROM forbear.queue")] == [
             1
@@ -778,7 +774,7 @@ class TestLosingTheDatabase:
 
     def test_without_a_database_it_says_so(self, database_url: str) -> None:
         claimer = Claimer("postgresql://nobody@127.0.0.1:1/none", always(200))
-        with pytest.raises(loop_module.Unavailable, match="cannot be reached"):
+        with pytest.raises(Unavailable, match="cannot be reached"):
             run(claimer.run())
 
 

@@ -87,18 +87,19 @@ class LeanSender:
         url = request.url
         head = request_head(request)
         key = (url.scheme, url.host, url.port)
-        connection = self._pool.take(key)
-        if connection is not None:
+        with self._pool.place():
+            connection = self._pool.take(key)
+            if connection is not None:
+                outcome = await _exchange(connection, head, request.body, deadline)
+                if not outcome.stale:
+                    self._pool.give(key, connection)
+                    return outcome, connection.address
+            # The time to connect starts where connecting starts: a stale connection must not use it up.
+            ready_by = min(deadline, asyncio.get_running_loop().time() + request.connect_timeout_s)
+            connection = await self._dialer.dial(url, ready_by)
             outcome = await _exchange(connection, head, request.body, deadline)
-            if not outcome.stale:
-                self._pool.give(key, connection)
-                return outcome, connection.address
-        # The time to connect starts where connecting starts: a stale connection must not use it up.
-        ready_by = min(deadline, asyncio.get_running_loop().time() + request.connect_timeout_s)
-        connection = await self._dialer.dial(url, ready_by)
-        outcome = await _exchange(connection, head, request.body, deadline)
-        self._pool.give(key, connection)
-        return outcome, connection.address
+            self._pool.give(key, connection)
+            return outcome, connection.address
 
 
 async def _exchange(connection: Connection, head: bytes, body: bytes, deadline: float) -> Outcome:

@@ -5,6 +5,8 @@ or what goes over them.
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from forbear.sender.connection import Connection
 
@@ -15,10 +17,8 @@ IDLE_S = 4.0
 """Seconds that a connection is kept idle: less than the five that many servers allow, and a freeze outlasts it."""
 AGE_MAX_S = 60.0
 """Seconds after which a connection is not used again, so that a name's new address is noticed under steady traffic."""
-IDLE_MAX = 256
-"""Idle connections in all; a Lambda environment has 1,024 descriptors."""
-IDLE_MAX_PER_KEY = 100
-"""Idle connections to one receiver."""
+OPEN_MAX = 1_000
+"""Connections in all, in use or idle; a Lambda environment has 1,024 descriptors. Idle ones make room."""
 
 
 class Pool:
@@ -28,11 +28,23 @@ class Pool:
         self._idle_s = idle_s
         self._stacks: dict[Key, list[Connection]] = {}
         self._keys: dict[Connection, Key] = {}  # the idle connections, longest idle first
+        self._in_use = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """The place of one connection in use, for as long as the context lasts; an idle one makes room for it."""
+        self._in_use += 1
+        if self._in_use + len(self._keys) > OPEN_MAX and self._keys:
+            self._drop(next(iter(self._keys)))
+        try:
+            yield
+        finally:
+            self._in_use -= 1
 
     def take(self, key: Key) -> Connection | None:
         """An idle connection that looks alive, or None. It is the caller's until given back."""
@@ -49,17 +61,15 @@ class Pool:
         return None
 
     def give(self, key: Key, connection: Connection) -> None:
-        """Keeps a connection whose exchange has ended, if it is open, young and there is room; closes it otherwise."""
+        """Keeps a connection whose exchange has ended, if it is open and young; closes it otherwise."""
         if not connection.is_open:
             return
         loop = asyncio.get_running_loop()
         now = loop.time()
         stack = self._stacks.setdefault(key, [])
-        if self._closed or now - connection.opened_at > AGE_MAX_S or len(stack) >= IDLE_MAX_PER_KEY:
+        if self._closed or now - connection.opened_at > AGE_MAX_S:
             connection.abort()
             return
-        if len(self._keys) >= IDLE_MAX:
-            self._drop(next(iter(self._keys)))
         connection.idle_since = now
         stack.append(connection)
         self._keys[connection] = key

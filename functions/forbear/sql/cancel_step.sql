@@ -1,5 +1,5 @@
--- A step of cancelling by filter, on a lane in hand: all that is leased, and the next pending ones in the order in which
--- they are due. `looked` says how many pending ones it looked at, `due_at` and `id` where it stopped. What is being
+-- A step of cancelling by filter, on a lane in hand: all that is leased, and the next pending ones in the order in
+-- which they are due. `looked` says how many pending ones it looked at, `due_at` and `id` where it stopped. What is being
 -- settled or taken over this instant is not waited for (see cancel_deliveries): `busy`.
 --
 -- Nothing slips through between the steps: what is claimed meanwhile is among the leased at the next one, and what

@@ -6,8 +6,10 @@
 INSERT INTO forbear.replays (
     kind, deliveries, tenant, endpoint_id, types, status, reason, since, until, rate_per_s, step_at, wait_for)
 VALUES (
-    %(kind)s, %(deliveries)s, coalesce((SELECT e.tenant FROM forbear.endpoints e WHERE e.id = %(endpoint_id)s), %(tenant)s),
+    %(kind)s, %(deliveries)s,
+    coalesce((SELECT e.tenant FROM forbear.endpoints e WHERE e.id = %(endpoint_id)s), %(tenant)s),
     %(endpoint_id)s, %(types)s, %(status)s, %(reason)s, %(since)s, %(until)s, %(rate_per_s)s,
     coalesce(%(at)s, forbear.now()),
-    CASE WHEN %(kind)s = 'backfill' THEN ARRAY(SELECT h.virtualtransaction FROM forbear.holders_of_subscriptions() h) END)
+    CASE WHEN %(kind)s = 'backfill'
+         THEN ARRAY(SELECT h.virtualtransaction FROM forbear.holders_of_subscriptions() h) END)
 RETURNING id

@@ -4,6 +4,7 @@ WITH scanned AS (
            d.replay_id, d.ended_at
     FROM forbear.deliveries d
     WHERE d.event_id = %(event)s AND d.id >= %(first)s AND d.id < %(end)s
+      AND (d.ended_at IS NULL OR d.ended_at >= %(since)s::timestamptz)  -- true for all: leaves older partitions out
       AND (%(endpoint)s::uuid IS NULL OR d.endpoint_id = %(endpoint)s)
 ), floor AS (
     SELECT NULL::uuid AS id WHERE false

@@ -1,8 +1,8 @@
 -- What goes through an endpoint's circuit: how many deliveries wait (counted up to a bound), how many are in flight,
 -- and what the latest attempts came to. Nothing is counted while deliveries are made; this reads the attempts of the
 -- 500 newest finished deliveries that have any, and of as many unfinished ones, those that are due last (a retry is due
--- later than what has not been tried), and takes the 1,000 newest of these. Attempts are looked up delivery by delivery,
--- hence LIMIT: a join might be made by reading all of them.
+-- later than what has not been tried), and takes the 1,000 newest of these. Attempts are looked up delivery by
+-- delivery, hence LIMIT: a join might be made by reading all of them.
 WITH finished AS MATERIALIZED (
     SELECT h.id, h.ended_at
     FROM forbear.newest_ended(%(id)s, '00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff',

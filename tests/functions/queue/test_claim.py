@@ -10,6 +10,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from forbear.leases import parse_breaker
 from forbear.policy.breaker import Breaker, BreakerState
 from tests.functions.builders import make_endpoint, one, post
 from tests.functions.queue.leasing import (
@@ -49,9 +50,8 @@ def several(connection: Connection, number: int, **endpoint: Any) -> list[UUID]:
 
 
 def test_a_lease_carries_all_that_is_needed_to_send(connection: Connection) -> None:
-    endpoint_id = make_endpoint(
-        connection, url="https://r.example/x?y=%2F", headers={"x-one": "1"}, secret="whsec_MQ=="
-    )
+    url = "https://r.example/x?y=%2F"
+    endpoint_id = make_endpoint(connection, url=url, headers={"x-one": "1"}, secret="whsec_MQ==")
     (event_id,) = post(connection, b'{"z":1,"a":2}', event_type="order.paid")
     (lease,) = claim(connection)
     now = fetch(connection, "SELECT forbear.now() AS now").now
@@ -62,7 +62,7 @@ def test_a_lease_carries_all_that_is_needed_to_send(connection: Connection) -> N
     assert (lease.lease_until - now).total_seconds() == LEASE_S
     assert not lease.probe
     endpoint = json.loads(lease.endpoint)
-    assert endpoint["url"] == "https://r.example/x?y=%2F"
+    assert endpoint["url"] == url
     assert (endpoint["headers"], endpoint["secrets"]) == ({"x-one": "1"}, ["whsec_MQ=="])
     assert endpoint["policy"]["timeout_s"] == 15
     assert json.loads(lease.breaker)["state"] == "closed"
@@ -512,8 +512,8 @@ class TestWakeRows:
                 (late,),
             )
             connection.execute(
-                "INSERT INTO forbear.wakes (endpoint_ids, due_ats) VALUES (ARRAY[%s]::uuid[], ARRAY[%s]::timestamptz[])",
-                (endpoint_id, late),
+                "INSERT INTO forbear.wakes (endpoint_ids, due_ats) VALUES (%s::uuid[], %s::timestamptz[])",
+                ([endpoint_id], [late]),
             )
         assert len(claim(connection)) == 1
 
@@ -578,10 +578,10 @@ class TestProbes:
         freeze(connection, forward_s=1)
         (lease,) = claim(connection)
         assert lease.probe
-        assert json.loads(lease.breaker) == {
-            **json.loads(lease.breaker),
-            **{"state": "half_open", "epoch": opened.epoch + 1, "until": None, "trips": 1},
-        }
+        half_open = breaker(connection, endpoint_id)
+        assert (half_open.state, half_open.epoch) == (BreakerState.HALF_OPEN, opened.epoch + 1)
+        assert (half_open.until, half_open.trips, half_open.failures) == (None, 1, 5)
+        assert parse_breaker(lease.breaker) == half_open
         assert ready_in_s(connection, endpoint_id) == LEASE_S
         connection.execute("UPDATE forbear.lanes SET ready_at = forbear.now()")
         assert claim(connection) == []

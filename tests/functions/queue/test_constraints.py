@@ -96,14 +96,14 @@ def test_it_cannot_be_written(world: Connection, wrong: str) -> None:
 
 DOUBLE = {
     "two attempts with one number": "INSERT INTO forbear.queue_attempts SELECT * FROM forbear.queue_attempts",
-    "a finished delivery's attempt twice": "INSERT INTO forbear.history_attempts SELECT * FROM forbear.history_attempts",
+    "a kept attempt twice": "INSERT INTO forbear.history_attempts SELECT * FROM forbear.history_attempts",
     "a delivery twice": "INSERT INTO forbear.queue SELECT * FROM forbear.queue LIMIT 1",
     "an end twice": "INSERT INTO forbear.history SELECT * FROM forbear.history",
     "an event twice": "INSERT INTO forbear.events SELECT * FROM forbear.events LIMIT 1",
     "a second clock": "INSERT INTO forbear.clock DEFAULT VALUES",
     "a second control row": "INSERT INTO forbear.control DEFAULT VALUES",
     "two secrets that sign for ever": (
-        "INSERT INTO forbear.secrets SELECT endpoint_id, 'whsec_x', created_at + interval '1 second' FROM forbear.secrets"
+        "INSERT INTO forbear.secrets SELECT endpoint_id, 'whsec_x', created_at + interval '1 s' FROM forbear.secrets"
     ),
 }
 

@@ -1,4 +1,4 @@
-"""The races that the design names, with connections and threads of their own, in as many rounds as fit a few seconds."""
+"""The races that the design names, with connections and threads of their own, as many rounds as fit a few seconds."""
 
 from __future__ import annotations
 

@@ -267,7 +267,8 @@ def test_idempotency_keys_go_after_a_day(
     fresh, old = ("20 hours", 10), ("24 hours", 25)
     for age, number in (fresh, old):
         connection.execute(
-            "INSERT INTO forbear.idempotency_keys SELECT 'acme', %s || n, gen_random_uuid(), '', forbear.now() - %s::interval"
+            "INSERT INTO forbear.idempotency_keys"
+            " SELECT 'acme', %s || n, gen_random_uuid(), '', forbear.now() - %s::interval"
             " FROM generate_series(1, %s) AS n",
             (age, age, number),
         )

@@ -14,8 +14,8 @@ $$;
 -- p_ended_from and p_ended_to: other partitions are not looked at. In the order of their ids they become due p_gap
 -- apart, the first at p_from; so a lane's low-water mark can pass each of them. Gives the number put back.
 --
--- Left where it is: what is in the queue by now, what another replay is putting back (its lock is not waited for, so
--- two replays cannot block each other), what belongs to a deleted endpoint, and what has lost its event to retention.
+-- Left where it is: what is in the queue by now, what belongs to a deleted endpoint, and what has lost its event to
+-- retention. Several replays of the same deliveries wait for each other in the order of the ids, so not in a circle.
 -- Should the endpoint be deleted meanwhile: the wake row makes a claimer visit the lane, which cancels.
 --
 -- Here and in what follows, partitioned tables are read by arrays of ids and by scalar subqueries and not by joins. A
@@ -39,7 +39,7 @@ BEGIN
         WHERE h.id = ANY (p_ids) AND h.ended_at BETWEEN p_ended_from AND p_ended_to
           AND (SELECT l.deleted_at IS NULL FROM forbear.lanes l WHERE l.endpoint_id = h.endpoint_id)
           AND (SELECT true FROM forbear.events e WHERE e.id = h.event_id)
-        FOR UPDATE SKIP LOCKED);
+        ORDER BY h.id FOR UPDATE);
 
     WITH back AS (
         DELETE FROM forbear.history h
@@ -199,7 +199,8 @@ AS $$
         FROM (SELECT DISTINCT u.id FROM unnest(p_ids) AS u (id)) i
     ), known AS MATERIALIZED (
         SELECT d.id, d.pending_to, (d.ended).event_id,
-               (SELECT l FROM forbear.lanes l WHERE l.endpoint_id = coalesce(d.pending_to, (d.ended).endpoint_id)) AS lane
+               (SELECT l FROM forbear.lanes l
+                WHERE l.endpoint_id = coalesce(d.pending_to, (d.ended).endpoint_id)) AS lane
         FROM delivery d
     )
     SELECT k.id, CASE WHEN k.pending_to IS NOT NULL        THEN 'pending'
@@ -231,14 +232,15 @@ LANGUAGE sql AS $$
     WHERE r.id = p_id
 $$;
 
--- A replay's next step: puts back what the walk found. With a rate, ten seconds' worth at most, due one after the other;
--- the next step then comes when those are due. Gives the number of rows looked at.
+-- A replay's next step: puts back what the walk found. With a rate, ten seconds' worth at most, due one after the
+-- other; the next step then comes when those are due. Gives the number of rows looked at.
 CREATE FUNCTION forbear.replay_some(p_replay forbear.replays, p_limit int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now  timestamptz := forbear.now();
     v_rate float8      := p_replay.rate_per_s;
-    v_take bigint      := CASE WHEN v_rate IS NULL THEN p_limit ELSE least(p_limit, greatest(1, floor(10 * v_rate))) END;
+    v_take bigint      := CASE WHEN v_rate IS NULL THEN p_limit
+                               ELSE least(p_limit, greatest(1, floor(10 * v_rate))) END;
     v_gap  interval    := CASE WHEN v_rate IS NULL THEN interval '1 microsecond' ELSE interval '1 second' / v_rate END;
     v_walk record;
     v_from timestamptz;

@@ -53,8 +53,9 @@ AS $$
 $$;
 
 -- Everybody's unfinished deliveries, the newest first; p_leased: only the leased ones, or only the others.
-CREATE FUNCTION forbear.newest_unfinished_of_all(p_first uuid, p_end uuid, p_leased boolean, p_walk bigint, p_limit bigint)
-RETURNS SETOF forbear.queue
+CREATE FUNCTION forbear.newest_unfinished_of_all(
+    p_first uuid, p_end uuid, p_leased boolean, p_walk bigint, p_limit bigint
+) RETURNS SETOF forbear.queue
 LANGUAGE sql STABLE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
