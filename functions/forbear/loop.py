@@ -242,19 +242,31 @@ class ClaimLoop:
                 await self._waking.call("full")
 
     async def _settle(self) -> None:
-        batch, self._results = self._results[:BATCH], self._results[BATCH:]
-        try:
-            changes = self._changes(_by_lane(batch))
-            waits: dict[UUID, float] = defaultdict(float)
-            for one in batch:
-                if one.hold_lane_s is not None:
-                    lane = one.result.lease.lane.endpoint_id
-                    waits[lane] = max(waits[lane], one.hold_lane_s)
-            gone = {one.result.lease.lane.endpoint_id for one in batch if one.outcome.verdict == "gone"}
-            settled = await self._store.settle([one.result for one in batch], changes, waits, sorted(gone))
-        except BaseException:
-            self._results = batch + self._results
-            raise
+        """Record a batch. What the database refuses is halved until it is alone: one result must not stop the rest."""
+        parts = [self._results[:BATCH]]
+        self._results = self._results[BATCH:]
+        while parts:
+            batch = parts.pop()
+            try:
+                await self._record(batch)
+            except (Unavailable, asyncio.CancelledError):
+                self._results = [*batch, *(one for part in parts for one in part), *self._results]
+                raise
+            except Exception:
+                if len(batch) == 1:
+                    logger.exception("a result cannot be recorded; its lease lapses and the attempt counts as lost")
+                else:
+                    parts += [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
+
+    async def _record(self, batch: list[Attempted]) -> None:
+        changes = self._changes(_by_lane(batch))
+        waits: dict[UUID, float] = defaultdict(float)
+        for one in batch:
+            if one.hold_lane_s is not None:
+                lane = one.result.lease.lane.endpoint_id
+                waits[lane] = max(waits[lane], one.hold_lane_s)
+        gone = {one.result.lease.lane.endpoint_id for one in batch if one.outcome.verdict == "gone"}
+        settled = await self._store.settle([one.result for one in batch], changes, waits, sorted(gone))
         for change in changes:
             self._breakers[change.endpoint_id] = change.after
         on_time = [one for place, one in enumerate(batch) if place not in settled.late]

@@ -1,4 +1,4 @@
-"""Housekeeping: partitions for the days to come, retention by dropping whole ones, expired idempotency keys.
+"""Housekeeping: partitions for the days to come, retention by dropping whole ones, expired keys, old replays.
 
 Runs now and then from the claimer and after migrations. Nothing here scans or locks what the claimer works on.
 """
@@ -22,7 +22,7 @@ KEYS_A_STEP = 5_000
 
 
 def maintain(url: str, retention_days: int) -> list[str]:
-    """Make partitions ahead, drop those whose retention is over, purge idempotency keys older than 24 hours.
+    """Make partitions ahead, drop those whose retention is over, purge old idempotency keys and replays.
 
     Args:
         url: PostgreSQL connection URL.
@@ -40,6 +40,9 @@ def maintain(url: str, retention_days: int) -> list[str]:
         make_partitions(connection)
         dropped = drop_old_partitions(connection, retention_days)
         purge_keys(connection)
+        connection.execute(
+            "DELETE FROM forbear.replays WHERE ended_at < forbear.now() - %s", (timedelta(days=retention_days),)
+        )
         connection.execute("UPDATE forbear.control SET maintained_at = forbear.now()")
         return dropped
 

@@ -210,7 +210,8 @@ BEGIN
         SELECT p.relname, c.relname
         FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent
         WHERE p.oid IN ('forbear.events'::regclass, 'forbear.history'::regclass, 'forbear.history_attempts'::regclass)
-        ORDER BY p.relname DESC, c.relname  -- deliveries before the events that they point to
+        -- deliveries before their attempts, which a replay takes along, and before the events that they point to
+        ORDER BY array_position(ARRAY['history', 'history_attempts', 'events'], p.relname::text), c.relname
     LOOP
         v_day := to_timestamp(right(v_name, 8), 'YYYYMMDD');
         CONTINUE WHEN v_day >= v_kept;
