@@ -17,7 +17,7 @@ from forbear.guard import Guard
 from forbear.loop import ClaimLoop, Limits
 from forbear.maintenance import EVERY, maintain
 from forbear.sender.lean import LeanSender
-from forbear.settings import settings
+from forbear.settings import Settings, settings
 from forbear.store import Store
 from forbear.waking import AwsWaking
 
@@ -60,14 +60,23 @@ async def _run(why: str, time_left_s: float) -> dict[str, Any]:
         Limits(known.max_in_flight, known.max_batch_bytes, known.max_claimers, known.linger_s, known.tick_s),
         random.Random(),  # noqa: S311 - jitter needs no secrecy
     )
-    if await _store().maintenance_is_due(EVERY):
-        await asyncio.to_thread(maintain, known.database_url, known.retention_days)
+    chores = asyncio.create_task(_keep_house(known))
     events = asyncio.get_running_loop()
     events.add_signal_handler(signal.SIGTERM, loop.stop)
     try:
         tally = asdict(await loop.run(time_left_s, only_if_alone=why == "tick"))
     finally:
         events.remove_signal_handler(signal.SIGTERM)
+        await chores
     if tally["claimed"] or tally["reaped"]:
         logger.info("claimer done", extra={"why": why, **tally})
     return tally
+
+
+async def _keep_house(known: Settings) -> None:
+    """Maintain what is due, beside the loop; deliveries do not depend on it."""
+    try:
+        if await _store().maintenance_is_due(EVERY):
+            await asyncio.to_thread(maintain, known.database_url, known.retention_days)
+    except Exception:
+        logger.exception("housekeeping failed; it is tried again within the hour")

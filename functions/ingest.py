@@ -12,6 +12,7 @@ from forbear.ids import Prefix, encode
 from forbear.intake import Stored, store
 from forbear.models.events import EventAccepted
 from forbear.settings import settings
+from forbear.waking import summon
 
 
 @cache
@@ -49,9 +50,7 @@ def _take_in(events: list[NewEvent]) -> list[EventAccepted | Problem]:
         return []
     intake = store(database(), events)
     if intake.must_wake:
-        from forbear.waking import invoke_claimer  # noqa: PLC0415 - few requests wake somebody
-
-        invoke_claimer(settings())
+        summon(database(), settings())
     return [_answer(stored) for stored in intake.stored]
 
 

@@ -13,6 +13,7 @@ from forbear.api import ApiRequest, ApiResponse, Operation, invalid, parse_body,
 from forbear.db import Database
 from forbear.models.replays import ReplayIn, ReplayList, ReplayOne, ReplayQuery, ReplayScope
 from forbear.settings import settings
+from forbear.waking import wake
 
 
 @cache
@@ -34,7 +35,7 @@ def post(request: ApiRequest) -> ApiResponse:
         return ApiResponse(200, replays.dry_run(database(), order, tenant))
     accepted = replays.submit(database(), order, tenant)
     if accepted.matched or accepted.ended_at is None:
-        _wake()
+        wake(database(), settings())
     return ApiResponse(202, accepted)
 
 
@@ -52,18 +53,11 @@ def delete(request: ApiRequest) -> ApiResponse:
     cancelled = replays.cancel(database(), query.id, query.tenant)
     if cancelled.ended_at is not None:
         return ApiResponse(200, cancelled)
-    _wake()
+    wake(database(), settings())
     return ApiResponse(202, cancelled)
 
 
 OPERATIONS: dict[str, Operation] = {"POST": post, "GET": get, "DELETE": delete}
-
-
-def _wake() -> None:
-    if replays.call_claimer(database()):
-        from forbear.waking import invoke_claimer  # noqa: PLC0415 - few requests wake somebody
-
-        invoke_claimer(settings())
 
 
 def _query[M: BaseModel](model: type[M], query: Mapping[str, str]) -> M:

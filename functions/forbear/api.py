@@ -136,7 +136,11 @@ def respond(event: Mapping[str, Any], operations: Mapping[str, Operation]) -> di
         key = request.route if request.route != "$default" else request.method
         if key not in operations:
             allowed = ", ".join(sorted(operations))
-            raise Problem(405 if request.route == "$default" else 404, f"there is no {key} here; there is: {allowed}")
+            raise Problem(
+                405 if request.route == "$default" else 404,
+                f"there is no {key} here; there is: {allowed}",
+                headers={"allow": allowed} if request.route == "$default" else None,
+            )
         return _result(operations[key](request))
     except Problem as problem:
         return _problem(problem)

@@ -21,6 +21,8 @@ CONNECTION_OPTIONS = {
     "prepare_threshold": None,
     "connect_timeout": 5,
     "application_name": "forbear",
+    # No statement of a function's takes a second; milliseconds. Not through a proxy, which would pin the session.
+    "options": "-c statement_timeout=15000 -c idle_in_transaction_session_timeout=15000",
     # A half-open socket ends here and not when the function does.
     "tcp_user_timeout": 10_000,
     "keepalives_idle": 10,
@@ -30,8 +32,10 @@ CONNECTION_OPTIONS = {
 # 25006: the writer became a reader (fail-over); class 53: it has run out of something, such as disk. What it was told
 # to do then is rolled back.
 REFUSED = ("25006", "53")
+# 57014: it took too long (statement_timeout), and is rolled back.
+TOO_LONG = "57014"
 # Class 57P: shut down; class 08: the connection is gone.
-LOST = (*REFUSED, "57P", "08")
+LOST = (*REFUSED, TOO_LONG, "57P", "08")
 NO_PARTITION = "no partition of relation"
 
 
@@ -81,10 +85,10 @@ class Database:
         """Run `work` on the connection.
 
         Args:
-            work: statements to execute; each is a transaction of its own unless `work` opens one.
+            work: statements to execute, as one transaction unless it is repeatable.
             repeatable: whether running it twice does no harm. If so it is run once more when the connection was lost
                 on the way; otherwise only when nothing was stored for certain (no connection, a partition was missing,
-                a deadlock).
+                a deadlock), for then the transaction was rolled back.
 
         Raises:
             Unavailable: no connection, or it was lost on the way.
@@ -125,11 +129,11 @@ class Database:
             if not is_lost(error):
                 raise
             self.close()
-            refused = error.sqlstate is not None and error.sqlstate.startswith(REFUSED)
+            refused = error.sqlstate is not None and error.sqlstate.startswith((*REFUSED, TOO_LONG))
             raise Unavailable(f"the database cannot be reached: {error}", nothing_done=refused) from error
 
     def _open(self) -> Connection:
-        if self._connection is not None and (self._connection.closed or _hung_up(self._connection)):
+        if self._connection is not None and (self._connection.closed or hung_up(self._connection)):
             self.close()
         if self._connection is None:
             self._connection = psycopg.connect(self._url, row_factory=dict_row, **CONNECTION_OPTIONS)  # type: ignore[arg-type]  # the options are libpq's and psycopg's, of several types
@@ -144,7 +148,7 @@ def make_partitions(connection: psycopg.Connection[Any]) -> None:
     connection.execute(MAKE_PARTITIONS)
 
 
-def _hung_up(connection: psycopg.Connection[Any]) -> bool:
+def hung_up(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     """Whether the server has closed an idle connection (an idle session's timeout, a freeze, a fail-over).
 
     An idle server has nothing to say: a readable socket is its farewell. Costs no round trip.

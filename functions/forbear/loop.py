@@ -47,11 +47,11 @@ LATER_S = 0.5
 class Waking(Protocol):
     """What the loop asks of the platform. Failures are the implementation's to log; nothing is raised."""
 
-    async def keep_ticking(self) -> None:
-        """Have the schedule tick."""
+    async def keep_ticking(self) -> bool:
+        """Have the schedule tick. False if that failed."""
 
-    async def stop_ticking(self, until: float | None) -> None:
-        """Have the schedule rest: until so many seconds from now, or (None) until somebody calls."""
+    async def stop_ticking(self, until: float | None) -> bool:
+        """Have the schedule rest: until so many seconds from now, or (None) until somebody calls. False: it failed."""
 
     async def call(self, reason: str) -> None:
         """Start another claimer."""
@@ -147,6 +147,10 @@ class ClaimLoop:
                 if asleep:
                     return self.tally
             await self._abandon()
+        except Exception:
+            # Whatever it is, what is in hand must not wait until its leases lapse.
+            await self._abandon()
+            raise
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -155,7 +159,11 @@ class ClaimLoop:
 
     async def _begin(self, only_if_alone: bool) -> bool:
         """Mark itself awake and have the schedule tick, before anything is claimed. False: there is no need for it."""
-        awake = await self._store.stay_awake(self.id, MARK_FOR_S, 1 if only_if_alone else self._limits.claimers)
+        others = 1 if only_if_alone else self._limits.claimers
+        try:
+            awake = await self._store.stay_awake(self.id, MARK_FOR_S, others)
+        except Unavailable:  # a connection that a freeze or a fail-over broke; the next one is fresh
+            awake = await self._store.stay_awake(self.id, MARK_FOR_S, others)
         if not awake.marked:
             return False
         self._marked_at = time.monotonic()
@@ -164,8 +172,8 @@ class ClaimLoop:
         return True
 
     async def _tick_on(self) -> None:
-        await self._waking.keep_ticking()
-        await self._store.note_schedule("ticking")
+        # What is not known to tick is told again by the next claimer.
+        await self._store.note_schedule("ticking" if await self._waking.keep_ticking() else "unknown")
 
     async def _turn(self, *, claiming: bool) -> bool:
         """One round: settle, keep the mark, take over, claim, and wait if there was nothing. True: it fell asleep."""
@@ -208,7 +216,7 @@ class ClaimLoop:
 
     async def _claim(self) -> int:
         slots = min(self._free(), BATCH)
-        leases = await self._store.claim(slots, self._limits.payload_bytes - self._bytes)
+        leases = await self._store.claim(slots, self._limits.payload_bytes - self._bytes, self._free())
         self._claimed_at = time.monotonic()
         for lease in leases:
             self._breakers[lease.lane.endpoint_id] = lease.lane.breaker
@@ -315,13 +323,14 @@ class ClaimLoop:
             self._reaped_at = -1e9
             return False
         lingering = time.monotonic() - self._busy_at < self._limits.linger_s
-        if lingering or outlook.rest_s < self._limits.tick_s:
+        # One awake is enough to wait for what is due soon.
+        if lingering or (outlook.rest_s < self._limits.tick_s and not outlook.others):
             return False
         # Asleep from here on; whoever commits after this finds no mark and calls. Whoever committed before is found
         # by looking once more.
         await self._store.fall_asleep(self.id)
         outlook = await self._store.outlook(self.id)
-        if outlook.rest_s < self._limits.tick_s:
+        if outlook.rest_s < self._limits.tick_s and not outlook.others:
             await self._store.stay_awake(self.id, MARK_FOR_S)
             self._marked_at = time.monotonic()
             return False
@@ -351,13 +360,16 @@ class ClaimLoop:
             logger.warning("database unavailable, no successor called: %s", error)
 
     async def _abandon(self) -> None:
-        """The end is near: stop what is in flight. Its leases lapse and are taken over; what has ended is settled."""
+        """The end is near: settle what has ended, break off what is in flight and give it up to the next claimer."""
+        leases = list(self._tasks.values())
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             while self._results:
                 await self._settle()
+            if leases:
+                await self._store.give_up(leases)
         except Unavailable as error:
             logger.warning("database unavailable, %d results unsettled: %s", len(self._results), error)
 

@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 EVERY = timedelta(hours=1)
 KEYS_A_STEP = 5_000
+# Detaching a partition waits for transactions that may still see it. Somebody's forgotten one must not hold up the
+# claimer that does the housekeeping: what was begun is finished the next time.
+PATIENCE_S = 20
 
 
 def maintain(url: str, retention_days: int) -> list[str]:
@@ -31,20 +34,21 @@ def maintain(url: str, retention_days: int) -> list[str]:
     Returns:
         The names of the partitions that were dropped.
     """
-    with psycopg.connect(url, **CONNECTION_OPTIONS) as connection:  # type: ignore[arg-type]  # see forbear.db
+    patience = f"-c statement_timeout={PATIENCE_S}s"
+    with psycopg.connect(url, **(CONNECTION_OPTIONS | {"options": patience})) as connection:  # type: ignore[arg-type]  # see forbear.db
         locked = connection.execute(
             "SELECT pg_try_advisory_lock(hashtextextended('forbear.maintenance', 0))"
         ).fetchone()
         if locked != (True,):
             return []  # somebody else is at it; the lock goes with that connection
         make_partitions(connection)
-        dropped = drop_old_partitions(connection, retention_days)
+        # Noted before the rest, which may fail: not every claimer that starts should try it again.
+        connection.execute("UPDATE forbear.control SET maintained_at = forbear.now()")
         purge_keys(connection)
         connection.execute(
             "DELETE FROM forbear.replays WHERE ended_at < forbear.now() - %s", (timedelta(days=retention_days),)
         )
-        connection.execute("UPDATE forbear.control SET maintained_at = forbear.now()")
-        return dropped
+        return drop_old_partitions(connection, retention_days)
 
 
 def drop_old_partitions(connection: psycopg.Connection[Any], retention_days: int) -> list[str]:
@@ -52,20 +56,26 @@ def drop_old_partitions(connection: psycopg.Connection[Any], retention_days: int
 
     DETACH … CONCURRENTLY waits for nobody's row locks and blocks no reader or writer of the parent; one that was
     interrupted is finished first.
+
+    Returns:
+        The names of those dropped; the others' turn comes next time if somebody had to be waited for in vain.
     """
     cursor = connection.cursor(row_factory=tuple_row)
-    dropped = []
-    for parent, partition, rest in cursor.execute(statement("leftover_partitions")).fetchall():
-        _drop(connection, parent, partition, rest)
-        dropped.append(partition)
-    # Asked anew each time: a detach waits for those who use the table, and a replay among them may have put back a
-    # delivery whose event lies in a partition that nothing needed before.
-    while found := cursor.execute(
-        "SELECT parent, partition FROM forbear.droppable_partitions(%s) LIMIT 1", (timedelta(days=retention_days),)
-    ).fetchone():
-        parent, partition = found
-        _drop(connection, parent, partition, "CONCURRENTLY")
-        dropped.append(partition)
+    dropped: list[str] = []
+    try:
+        for parent, partition, rest in cursor.execute(statement("leftover_partitions")).fetchall():
+            _drop(connection, parent, partition, rest)
+            dropped.append(partition)
+        # Asked anew each time: a detach waits for those who use the table, and a replay among them may have put back a
+        # delivery whose event lies in a partition that nothing needed before.
+        while found := cursor.execute(
+            "SELECT parent, partition FROM forbear.droppable_partitions(%s) LIMIT 1", (timedelta(days=retention_days),)
+        ).fetchone():
+            parent, partition = found
+            _drop(connection, parent, partition, "CONCURRENTLY")
+            dropped.append(partition)
+    except psycopg.errors.QueryCanceled:
+        logger.warning("a transaction that has been open for long keeps partitions from being dropped")
     return dropped
 
 

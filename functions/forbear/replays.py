@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 
 from forbear import ids
 from forbear.api import Problem
-from forbear.db import Connection, Database, Unavailable, statement
+from forbear.db import Connection, Database, statement
 from forbear.models.replays import DryRun, ReplayAccepted, ReplayIn, ReplayReading, Unchanged
 from forbear.replay_progress import no_replay, read
 
@@ -144,21 +144,6 @@ def cancel(database: Database, replay_id: UUID, tenant: str | None) -> ReplayRea
         raise no_replay(replay_id)
     _run_steps(database, replay_id, FIRST_CANCEL_STEPS)
     return read(database, replay_id, tenant)
-
-
-def call_claimer(database: Database) -> bool:
-    """After work was made: whether the caller must invoke a claimer.
-
-    An answer that was lost may have been yes; a claimer too many does no harm, one too few does.
-    """
-    try:
-        row = database.run(
-            lambda connection: connection.execute("SELECT forbear.call_claimer() AS called").fetchone(),
-            repeatable=False,
-        )
-    except Unavailable:
-        return True
-    return row is None or bool(row["called"])
 
 
 def _look_up(

@@ -46,7 +46,12 @@ class Settings(BaseModel):
     ports: Annotated[tuple[int, ...], BeforeValidator(_split)] = Field(
         default=(), description="Ports that endpoints may have (comma-separated); empty: any."
     )
-    max_in_flight: int = Field(default=1000, ge=1, le=5000, description="Requests in flight at most, per claimer.")
+    max_in_flight: int = Field(
+        default=1000,
+        ge=1,
+        le=1000,
+        description="Requests in flight at most, per claimer; Lambda gives 1,024 descriptors.",
+    )
     max_claimers: int = Field(default=4, ge=1, le=50, description="Claimers awake at once at most.")
     max_batch_bytes: int = Field(
         default=32 << 20, ge=1 << 20, description="Payload bytes that a claimer holds in memory at most, about."

@@ -19,7 +19,15 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
-from forbear.db import CONNECTION_OPTIONS, MAKE_PARTITIONS, Unavailable, is_lost, is_missing_partition, statement
+from forbear.db import (
+    CONNECTION_OPTIONS,
+    MAKE_PARTITIONS,
+    Unavailable,
+    hung_up,
+    is_lost,
+    is_missing_partition,
+    statement,
+)
 from forbear.leases import Lane, Lease, breaker_json, parse_breaker, parse_endpoint
 from forbear.policy.breaker import Breaker
 from forbear.policy.verdict import Progress
@@ -95,10 +103,9 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Awake:
-    """What a claimer learns by marking itself awake: whether it is marked now, and how many others are."""
+    """What a claimer learns by marking itself awake: whether it is marked now, and the schedule's state."""
 
     marked: bool
-    others: int
     schedule: str
 
 
@@ -112,6 +119,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: psycopg.AsyncConnection[DictRow] | None = None
+        self._turn = asyncio.Lock()
         self._at = time.monotonic()
         self._clock: datetime | None = None
 
@@ -121,10 +129,16 @@ class Store:
             raise RuntimeError("the database has not been asked yet")
         return self._clock + timedelta(seconds=time.monotonic() - self._at)
 
-    async def claim(self, slots: int, payload_bytes: int, lanes: int = 200) -> list[Lease]:
-        """Lease due deliveries: at most `slots`, with about `payload_bytes` of payload, from at most `lanes` lanes."""
+    async def claim(self, slots: int, payload_bytes: int, free: int | None = None) -> list[Lease]:
+        """Lease due deliveries: at most `slots`, with about `payload_bytes` of payload.
+
+        Args:
+            slots: how many at most.
+            payload_bytes: of how many bytes in all; one is let through in any case.
+            free: the claimer's free slots, from which a lane's share is reckoned; None: as many as `slots`.
+        """
         began = time.monotonic()
-        rows = await self._rows("SELECT * FROM forbear.claim(%s, %s, %s)", (slots, payload_bytes, lanes))
+        rows = await self._rows("SELECT * FROM forbear.claim(%s, %s, 200, %s)", (slots, payload_bytes, free))
         known: dict[UUID, Lane] = {}
         for row in rows:
             if row["endpoint"] is not None:
@@ -239,6 +253,16 @@ class Store:
         """Take the mark away. Look once more after it: the mark may have kept a producer from calling."""
         await self._rows("DELETE FROM forbear.claimers WHERE id = %s RETURNING id", (claimer,))
 
+    async def give_up(self, leases: Sequence[Lease]) -> None:
+        """End leases whose attempts were broken off: they are taken over at once and not when they lapse."""
+        await self._rows(
+            "UPDATE forbear.queue q SET lease_until = forbear.now()"
+            " FROM unnest(%s::uuid[], %s::uuid[]) AS l (id, token)"
+            " WHERE q.id = l.id AND q.lease_token = l.token RETURNING q.id",
+            ([lease.delivery_id for lease in leases], [lease.token for lease in leases]),
+        )
+        await self.reap()
+
     async def maintenance_is_due(self, every: timedelta) -> bool:
         """Whether the latest maintenance is longer ago than this."""
         sql = "SELECT maintained_at < forbear.now() - %s AS due FROM forbear.control"
@@ -256,7 +280,7 @@ class Store:
 
     async def _rows(self, sql: str, parameters: Any = ()) -> list[DictRow]:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with self._turn, asyncio.timeout(PATIENCE_S):
                 connection = await self._open()
                 try:
                     return await self._fetch(connection, sql, parameters)
@@ -281,7 +305,9 @@ class Store:
         return await cursor.fetchall()
 
     async def _open(self) -> psycopg.AsyncConnection[DictRow]:
-        if self._connection is None or self._connection.closed:
+        if self._connection is not None and (self._connection.closed or hung_up(self._connection)):
+            await self.aclose()
+        if self._connection is None:
             self._connection = await psycopg.AsyncConnection.connect(
                 self._url,
                 row_factory=dict_row,

@@ -1,7 +1,7 @@
 """Waking the claimer: the asynchronous call of its function, and the schedule that ticks only while work is pending.
 
-Owns the two AWS calls. They are imported late (boto3 costs 0.4 s of a cold start) and their failures are logged, not
-raised: what a lost call leaves behind is found by the next tick, the next event or the safety sweep.
+Owns the two AWS calls, and the mark that says a claimer was called. boto3 is imported late (0.4 s of a cold start). A
+call that fails is logged and not raised: the work is committed, and the next event, tick or sweep finds it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
+from forbear.db import Database, Unavailable
 from forbear.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -21,15 +22,54 @@ logger = logging.getLogger(__name__)
 RATE = "rate(1 minute)"
 
 
-def invoke_claimer(settings: Settings, reason: str = "wake") -> None:
+def wake(database: Database, settings: Settings) -> None:
+    """Call a claimer if none is awake or called: after the COMMIT that made work, in a transaction of its own.
+
+    Args:
+        database: where the marks are.
+        settings: names the claimer's function.
+    """
+    try:
+        row = database.run(
+            lambda connection: connection.execute("SELECT forbear.call_claimer() AS called").fetchone(),
+            repeatable=False,
+        )
+    except Unavailable:
+        row = None  # the lost answer may have been yes; a claimer too many does no harm, one too few does
+    if row is None or row["called"]:
+        summon(database, settings)
+
+
+def summon(database: Database, settings: Settings) -> None:
+    """Call a claimer, having been told to by the SQL function forbear.call_claimer.
+
+    When the call fails, the mark that keeps others from calling is taken away.
+    """
+    if invoke_claimer(settings, "wake"):
+        return
+    try:
+        database.run(
+            lambda connection: connection.execute(
+                "DELETE FROM forbear.claimers WHERE id = '00000000-0000-0000-0000-000000000000'"
+            ),
+            repeatable=True,
+        )
+    except Unavailable as error:
+        logger.warning("the mark of a failed call could not be taken away; it expires by itself: %s", error)
+
+
+def invoke_claimer(settings: Settings, reason: str) -> bool:
     """Start a claimer, without waiting for it.
 
     Args:
-        settings: names the claimer's function; without one this does nothing.
+        settings: names the claimer's function; without one there is nothing to start.
         reason: what the claimer is told: wake, full, successor.
+
+    Returns:
+        False if the call failed.
     """
     if settings.claimer_function is None:
-        return
+        return True
     try:
         _client("lambda").invoke(
             FunctionName=settings.claimer_function,
@@ -37,7 +77,9 @@ def invoke_claimer(settings: Settings, reason: str = "wake") -> None:
             Payload=json.dumps({"forbear": reason}).encode(),
         )
     except Exception:
-        logger.exception("the claimer could not be called; the next tick or event will find the work")
+        logger.exception("the claimer could not be called; the next event, tick or sweep will find the work")
+        return False
+    return True
 
 
 class AwsWaking:
@@ -50,26 +92,25 @@ class AwsWaking:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    async def keep_ticking(self) -> None:
-        """Have the schedule tick each minute."""
-        await asyncio.to_thread(self._update, "ENABLED", RATE)
+    async def keep_ticking(self) -> bool:
+        """Have the schedule tick each minute. False if that failed."""
+        return await asyncio.to_thread(self._update, "ENABLED", RATE)
 
-    async def stop_ticking(self, until: float | None) -> None:
-        """Have the schedule rest: until so many seconds from now, or (None) until somebody calls."""
+    async def stop_ticking(self, until: float | None) -> bool:
+        """Have the schedule rest: until so many seconds from now, or (None) until somebody calls. False: it failed."""
         if until is None:
-            await asyncio.to_thread(self._update, "DISABLED", RATE)
-        else:
-            # at() has no time zone but the schedule's, UTC by default, and fires within its minute.
-            at = datetime.fromtimestamp(time.time() + until, UTC) + timedelta(seconds=0.5)
-            await asyncio.to_thread(self._update, "ENABLED", f"at({at:%Y-%m-%dT%H:%M:%S})")
+            return await asyncio.to_thread(self._update, "DISABLED", RATE)
+        # at() has no time zone but the schedule's, UTC by default, and fires within its minute.
+        at = datetime.fromtimestamp(time.time() + until, UTC) + timedelta(seconds=0.5)
+        return await asyncio.to_thread(self._update, "ENABLED", f"at({at:%Y-%m-%dT%H:%M:%S})")
 
     async def call(self, reason: str) -> None:
         """Start another claimer."""
         await asyncio.to_thread(invoke_claimer, self._settings, reason)
 
-    def _update(self, state: str, expression: str) -> None:
+    def _update(self, state: str, expression: str) -> bool:
         if self._settings.schedule_name is None:
-            return
+            return True
         name = {"Name": self._settings.schedule_name, "GroupName": self._settings.schedule_group}
         try:
             scheduler = _client("scheduler")
@@ -83,6 +124,8 @@ class AwsWaking:
             scheduler.update_schedule(**name, **kept, State=state, ScheduleExpression=expression)
         except Exception:
             logger.exception("the schedule could not be switched to %s", state)
+            return False
+        return True
 
 
 @cache

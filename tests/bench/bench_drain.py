@@ -37,11 +37,11 @@ from tests.functions.builders import make_endpoint, post
 class NoWaking:
     """There is no platform here."""
 
-    async def keep_ticking(self) -> None:
-        pass
+    async def keep_ticking(self) -> bool:
+        return True
 
-    async def stop_ticking(self, until: float | None) -> None:
-        pass
+    async def stop_ticking(self, until: float | None) -> bool:
+        return True
 
     async def call(self, reason: str) -> None:
         pass

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from forbear.settings import settings
+from forbear.settings import Settings, settings
 
 # Each entry point keeps its connection behind a cached function `database`.
 ENTRY_POINTS = ("ingest", "claimer", "replay", "manage", "migrate")
@@ -31,3 +32,13 @@ def forget() -> None:
             if database.cache_info().currsize:
                 database().close()
             database.cache_clear()
+
+
+def remembering(calls: list[Any]) -> Callable[[Settings, str], bool]:
+    """Stands in for `waking.invoke_claimer`: notes the claimer function's name."""
+
+    def invoke(settings: Settings, _reason: str) -> bool:
+        calls.append(settings.claimer_function)
+        return True
+
+    return invoke

@@ -74,11 +74,13 @@ class RememberingWaking:
     def __init__(self) -> None:
         self.calls: list[Any] = []
 
-    async def keep_ticking(self) -> None:
+    async def keep_ticking(self) -> bool:
         self.calls.append("tick")
+        return True
 
-    async def stop_ticking(self, until: float | None) -> None:
+    async def stop_ticking(self, until: float | None) -> bool:
         self.calls.append(("rest", until))
+        return True
 
     async def call(self, reason: str) -> None:
         self.calls.append(reason)
@@ -90,9 +92,9 @@ class CountingStore(Store):
     claims = 0
     outlooks = 0
 
-    async def claim(self, slots: int, payload_bytes: int, lanes: int = 200) -> Any:
+    async def claim(self, slots: int, payload_bytes: int, free: int | None = None) -> Any:
         self.claims += 1
-        return await super().claim(slots, payload_bytes, lanes)
+        return await super().claim(slots, payload_bytes, free)
 
     async def outlook(self, claimer: UUID) -> Outlook:
         self.outlooks += 1

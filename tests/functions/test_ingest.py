@@ -18,7 +18,7 @@ import ingest
 from forbear.ids import Prefix, decode
 from forbear.models.events import BatchAccepted, BatchIn, EventAccepted, EventIn
 from tests.functions.builders import make_endpoint, move_clock, one
-from tests.functions.conftest import forget
+from tests.functions.conftest import forget, remembering
 from tests.functions.events import body_of, http_event
 
 type Connection = psycopg.Connection[Any]
@@ -66,7 +66,7 @@ RAW = {"forbear-tenant": "acme", "forbear-type": "order.paid"}
 def woken(handlers: pytest.MonkeyPatch) -> list[object]:
     """Grows by one whenever ingest invokes a claimer."""
     calls: list[object] = []
-    handlers.setattr("forbear.waking.invoke_claimer", calls.append)
+    handlers.setattr("forbear.waking.invoke_claimer", remembering(calls))
     return calls
 
 

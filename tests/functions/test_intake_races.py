@@ -19,7 +19,7 @@ from forbear.envelope import NewEvent
 from forbear.intake import Intake, _parameters, store
 from forbear.round_trip import commit_and_ask
 from tests.functions.builders import make_endpoint, move_clock, one
-from tests.functions.conftest import forget
+from tests.functions.conftest import forget, remembering
 from tests.functions.events import body_of, http_event
 from tests.functions.wire import SYNC, Wire, wire
 
@@ -194,7 +194,7 @@ class Line:
 def line(database_url: str, connection: Connection, handlers: pytest.MonkeyPatch) -> Iterator[Line]:
     """The function with its connection open, and one event stored."""
     calls: list[object] = []
-    handlers.setattr("forbear.waking.invoke_claimer", calls.append)
+    handlers.setattr("forbear.waking.invoke_claimer", remembering(calls))
     make_endpoint(connection)
     with wire(database_url) as (proxy, url):
         handlers.setenv("FORBEAR_DATABASE_URL", url)

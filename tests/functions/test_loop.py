@@ -484,9 +484,9 @@ class TestSleeping:
         self, connection: Connection, database_url: str
     ) -> None:
         class Overtaken(RememberingWaking):
-            async def stop_ticking(self, until: float | None) -> None:
-                await super().stop_ticking(until)
+            async def stop_ticking(self, until: float | None) -> bool:
                 post(connection, b"1")  # and the producer dies before it calls
+                return await super().stop_ticking(until)
 
         make_endpoint(connection)
         claimer = Claimer(database_url, always(200), waking=Overtaken)
@@ -498,9 +498,9 @@ class TestSleeping:
         self, connection: Connection, database_url: str
     ) -> None:
         class Slow(RememberingWaking):
-            async def stop_ticking(self, until: float | None) -> None:
-                await super().stop_ticking(until)
+            async def stop_ticking(self, until: float | None) -> bool:
                 await asyncio.sleep(1.2)  # what is due is that much nearer afterwards
+                return await super().stop_ticking(until)
 
         make_endpoint(connection, policy=SLOW)
         post(connection, b"1")

@@ -20,6 +20,7 @@ from forbear.ids import Prefix, decode, encode
 from forbear.maintenance import drop_old_partitions
 from forbear.models.replays import ReplayIn
 from tests.functions.builders import make_endpoint, move_clock, one, post
+from tests.functions.conftest import remembering
 from tests.functions.events import body_of, http_event
 from tests.functions.finished import attempt_all, make_finished, reads
 
@@ -33,7 +34,7 @@ type Attributes = tuple[str, str, str, str | None, float]
 def woken(handlers: pytest.MonkeyPatch) -> list[object]:
     """Grows by one whenever the replay function invokes a claimer."""
     calls: list[object] = []
-    handlers.setattr("forbear.waking.invoke_claimer", calls.append)
+    handlers.setattr("forbear.waking.invoke_claimer", remembering(calls))
     return calls
 
 

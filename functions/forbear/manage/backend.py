@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from forbear.db import Connection, Database
-from forbear.replays import call_claimer
 from forbear.settings import Settings
+from forbear.waking import wake
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,7 @@ class Backend:
 
         What was committed stands, so nothing is raised.
         """
-        if call_claimer(self.database):
-            from forbear.waking import invoke_claimer  # noqa: PLC0415 - few requests wake somebody
-
-            invoke_claimer(self.settings)
+        wake(self.database, self.settings)
 
 
 def one(connection: Connection, sql: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,9 @@ from forbear.policy.model import BreakerRule
 from forbear.policy.schedule import grown_s
 from forbear.policy.verdict import ErrorClass, Verdict
 
+# What went wrong on our side says nothing about the receiver.
+_OURS = frozenset({ErrorClass.UNSENDABLE, ErrorClass.INTERNAL})
+
 
 class BreakerState(StrEnum):
     """Whether attempts may go."""
@@ -100,7 +103,7 @@ def _counted(rule: BreakerRule, breaker: Breaker, outcome: Outcome, now: datetim
     """A closed breaker after an outcome. A 4xx, 429 included, says that the receiver answers, not that it is well."""
     if outcome.verdict is Verdict.SUCCESS:
         return replace(breaker, failures=0)
-    if outcome.verdict is not Verdict.RETRY or outcome.status == 429:
+    if outcome.verdict is not Verdict.RETRY or outcome.status == 429 or outcome.error in _OURS:
         return breaker
     failures = breaker.failures + 1
     if failures < rule.failures:
@@ -111,7 +114,7 @@ def _counted(rule: BreakerRule, breaker: Breaker, outcome: Outcome, now: datetim
 
 def _probed(rule: BreakerRule, breaker: Breaker, outcome: Outcome, now: datetime) -> Breaker:
     """A half-open breaker after its probe: any whole answer under 500 closes it, a 404 and a 429 included."""
-    if outcome.error is ErrorClass.UNSENDABLE:
+    if outcome.error in _OURS:
         # The delivery could not be sent at all, which says nothing about the receiver. Being open with a cool-down that
         # is over lets the next probe go at once; staying half-open would wait for a probe that nobody has.
         return replace(

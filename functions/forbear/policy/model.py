@@ -27,14 +27,17 @@ class Exponential(_Part):
 
     kind: Literal["exponential"] = Field(default="exponential", description="Which kind of schedule this is.")
     base_s: float = Field(
-        default=5.0, gt=0, le=_WEEK_S, description="The gap between the first attempt and the first retry, in seconds."
+        default=5.0,
+        ge=0.01,
+        le=_WEEK_S,
+        description="The gap between the first attempt and the first retry, in seconds.",
     )
     multiplier: float = Field(
         default=2.0, ge=1, le=100, description="By what each gap is multiplied to give the next; 1 is a fixed interval."
     )
     cap_s: float = Field(
         default=14_400.0,
-        gt=0,
+        ge=0.01,
         le=_WEEK_S,
         description="The longest gap before jitter, in seconds; not below `base_s`.",
     )
@@ -110,7 +113,7 @@ class BreakerRule(_Part):
     )
     cooldown_s: float = Field(
         default=30.0,
-        gt=0,
+        ge=0.1,
         le=_DAY_S,
         description="How long the breaker stays open before it lets one probe go, in seconds.",
     )
@@ -142,7 +145,7 @@ class Limits(_Part):
     )
     rate_per_s: float | None = Field(
         default=None,
-        gt=0,
+        ge=0.001,
         le=10_000,
         description="How many requests a second may go to the endpoint on average; null sets no limit.",
     )

@@ -11,6 +11,7 @@ import pytest
 
 from forbear.db import statement
 from tests.functions.builders import make_endpoint, move_clock, one, post
+from tests.functions.conftest import remembering
 from tests.functions.manage.calling import (
     DELIVERY,
     ENDPOINT,
@@ -246,7 +247,7 @@ def test_a_claimer_is_called_only_if_none_is_awake(connection: Connection) -> No
 
 def test_the_one_that_must_call_the_claimer_does(handlers: pytest.MonkeyPatch) -> None:
     calls: list[str | None] = []
-    handlers.setattr("forbear.waking.invoke_claimer", lambda settings: calls.append(settings.claimer_function))
+    handlers.setattr("forbear.waking.invoke_claimer", remembering(calls))
     made = create(paused=True)
     for _ in range(3):
         ok(call("POST", f"{ENDPOINT}/resume", made["id"]))

@@ -369,7 +369,7 @@ class TestEverythingAtOnce:
                             "UPDATE forbear.lanes SET paused_at = forbear.now() WHERE endpoint_id = %s", (endpoint_id,)
                         )
                     case "resume":
-                        mine.execute("UPDATE forbear.lanes SET paused_at = NULL WHERE paused_at IS NOT NULL")
+                        mine.execute("UPDATE forbear.lanes SET paused_at = NULL WHERE endpoint_id = %s", (endpoint_id,))
                     case "cancel":
                         with mine.transaction():
                             mine.execute(
@@ -423,10 +423,12 @@ class TestEverythingAtOnce:
             one(connection, "SELECT forbear.replay_step(1000)")
         freeze(connection, forward_s=LEASE_S)
         reap(connection)
-        for _ in range(400):
+        idle = 0
+        while idle < 10:
             leases = claim(connection)
             settle(connection, leases)
             freeze(connection, forward_s=1.0)
-            if not leases and not count(connection, "forbear.queue"):
+            idle = 0 if leases else idle + 1
+            if idle and not count(connection, "forbear.queue"):
                 return
         raise AssertionError(f"{count(connection, 'forbear.queue')} are stuck")

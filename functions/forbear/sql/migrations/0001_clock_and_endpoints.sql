@@ -30,6 +30,8 @@ $$;
 CREATE TABLE forbear.control (
     only_row       boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
     paused_at      timestamptz,
+    -- how long everything has been paused in all, the present pause left out
+    held_total     interval    NOT NULL DEFAULT '0',
     schedule       text        NOT NULL DEFAULT 'unknown',
     maintained_at  timestamptz NOT NULL DEFAULT '-infinity'
 );

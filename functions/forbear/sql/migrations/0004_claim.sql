@@ -120,18 +120,19 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- Leases due deliveries to a claimer: at most p_slots of them, p_bytes of payload in all (one is always let through),
--- from at most p_lanes lanes. A lease lasts the endpoint's timeout and thirty seconds; no setting shortens the margin.
+-- from at most p_lanes lanes. p_free: the claimer's free slots, of which p_slots is a batch; NULL: the same. A lease lasts the endpoint's timeout and thirty seconds; no setting shortens the margin.
 -- Gives one row a lease, the event and what is needed to sign and send it included; `endpoint` and `breaker` only on a
 -- lane's first row.
 --
 -- A lane's quota is the least of: its concurrency and its fair share less what is in flight by live leases, the tokens
 -- of its rate, and one when a half-open breaker may probe. The fair share is the dynamic threshold of Choudhury and
--- Hahne ("Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM ToN 6(2), 1998), a quarter of
--- the slots that stay free when all the lanes take as much: whoever is slow cannot fill the last slots.
+-- Hahne ("Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM ToN 6(2), 1998), half of the
+-- slots that stay free when all the lanes take as much, for each claimer that is awake: whoever is slow cannot fill the
+-- last slots.
 --
 -- Quotas are counted by statements that come after the one that locked the lanes: in plpgsql each has a snapshot of its
 -- own, so no other claimer's leases on these lanes are missed. Nothing here waits for a lock while it holds the lanes.
-CREATE FUNCTION forbear.claim(p_slots int, p_bytes bigint, p_lanes int)
+CREATE FUNCTION forbear.claim(p_slots int, p_bytes bigint, p_lanes int, p_free int DEFAULT NULL)
 RETURNS TABLE (
     delivery_id uuid, event_id uuid, endpoint_id uuid, lease_token uuid, lease_until timestamptz,
     generation int, attempt int, tries int, limited int, started_at timestamptz, held_s float8, expires_at timestamptz,
@@ -147,6 +148,8 @@ DECLARE
     v_token     uuid        := gen_random_uuid();
     v_lanes     uuid[];
     v_share     int;
+    -- the time that everything was paused counts for each lane as if it had been paused itself
+    v_held      interval    := (SELECT c.held_total FROM forbear.control c);
     v_deleted   uuid;
     v_cancelled bigint;
     v_cancel    int         := 1000;
@@ -185,10 +188,12 @@ BEGIN
         EXIT WHEN v_cancel = 0;
     END LOOP;
 
-    v_share := greatest(1, floor(0.25 * p_slots / (1 + 0.25 * cardinality(v_lanes)))::int);
+    v_share := greatest(1, floor(0.5 * coalesce(p_free, p_slots) / (1 + 0.5 * cardinality(v_lanes)))::int)
+               * greatest(1, (SELECT count(*)::int FROM forbear.claimers c
+                              WHERE c.awake_until > v_now AND c.id <> '00000000-0000-0000-0000-000000000000'));
 
     WITH lane AS MATERIALIZED (
-        SELECT l.endpoint_id, l.low_water, l.ready_at, l.held_total,
+        SELECT l.endpoint_id, l.low_water, l.ready_at, l.held_total + v_held AS held_total,
                v_now + (l.timeout_s + 30) * interval '1 second' AS lease_until,
                b.tokens,
                CASE WHEN greatest(l.wait_until, l.breaker_until, l.probe_until) > v_now THEN 0
@@ -267,7 +272,8 @@ BEGIN
             CASE WHEN s.next_due > v_now THEN s.next_due
                  WHEN s.count < s.quota THEN v_now
                  WHEN s.limited_by = 'rate'
-                     THEN v_now + greatest(0, 1 - (s.tokens - s.count)) / l.rate_per_s * interval '1 second'
+                     THEN v_now + least(86400, greatest(0, 1 - (s.tokens - s.count)) / l.rate_per_s)
+                                  * interval '1 second'
                  ELSE v_now + interval '1 second' END) END
     FROM (
         SELECT u.*, u.limited_by = 'probe' AND u.count > 0 AS probing,
@@ -283,7 +289,7 @@ BEGIN
     RETURN QUERY
     SELECT q.id, q.event_id, q.endpoint_id, q.lease_token, q.lease_until, q.generation, q.attempts, q.tries, q.limited,
            CASE WHEN q.tries + q.lost = 0 THEN NULL ELSE q.started_at END,
-           extract(epoch FROM (l.lane).held_total - q.held_mark)::float8, q.expires_at,
+           extract(epoch FROM (l.lane).held_total + v_held - q.held_mark)::float8, q.expires_at,
            q.replay_id, (l.lane).breaker_state = 'half_open', e.type, e.content_type, e.payload,
            CASE WHEN row_number() OVER (PARTITION BY q.endpoint_id) = 1 THEN (
                SELECT jsonb_build_object('url', p.url, 'headers', p.headers, 'policy', p.policy, 'secrets', (
@@ -328,17 +334,17 @@ $$;
 
 -- Writes or renews a claimer's mark, unless p_limit others are awake (NULL: in any case): it is awake until p_for from
 -- now. Takes the place of the mark of one that was called, and clears away marks of the dead. Gives the clock, whether
--- it is marked, how many others are awake, and the state that the schedule was last put in.
+-- it is marked, and the state that the schedule was last put in.
 CREATE FUNCTION forbear.stay_awake(p_claimer uuid, p_for interval, p_limit int)
-RETURNS TABLE (clock timestamptz, marked boolean, others int, schedule text)
+RETURNS TABLE (clock timestamptz, marked boolean, schedule text)
 LANGUAGE plpgsql AS $$
 BEGIN
     -- One after the other: of several that start at once, as many as the limit allows stay, and not none.
     SELECT c.schedule INTO schedule FROM forbear.control c FOR NO KEY UPDATE;
     clock := forbear.now();
-    SELECT count(*) INTO others FROM forbear.claimers c
-    WHERE c.id <> p_claimer AND c.awake_until > clock AND c.id <> '00000000-0000-0000-0000-000000000000';
-    marked := p_limit IS NULL OR others < p_limit;
+    marked := p_limit IS NULL OR p_limit > (
+        SELECT count(*) FROM forbear.claimers c
+        WHERE c.id <> p_claimer AND c.awake_until > clock AND c.id <> '00000000-0000-0000-0000-000000000000');
     IF marked THEN
         INSERT INTO forbear.claimers (id, awake_until) VALUES (p_claimer, clock + p_for)
         ON CONFLICT (id) DO UPDATE SET awake_until = excluded.awake_until;
