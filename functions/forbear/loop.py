@@ -22,7 +22,7 @@ from forbear.db import Unavailable
 from forbear.leases import Lease
 from forbear.policy.breaker import Breaker, after
 from forbear.sender import Sender
-from forbear.store import BreakerChange, Store
+from forbear.store import BreakerChange, Outlook, Store
 
 logger = logging.getLogger(__name__)
 
@@ -323,20 +323,23 @@ class ClaimLoop:
             self._reaped_at = -1e9
             return False
         lingering = time.monotonic() - self._busy_at < self._limits.linger_s
-        # One awake is enough to wait for what is due soon.
-        if lingering or (outlook.rest_s < self._limits.tick_s and not outlook.others):
+        if lingering or self._must_stay(outlook):
             return False
         # Asleep from here on; whoever commits after this finds no mark and calls. Whoever committed before is found
         # by looking once more.
         await self._store.fall_asleep(self.id)
         outlook = await self._store.outlook(self.id)
-        if outlook.rest_s < self._limits.tick_s and not outlook.others:
+        if self._must_stay(outlook):
             await self._store.stay_awake(self.id, MARK_FOR_S)
             self._marked_at = time.monotonic()
             return False
         if not outlook.others:
             await self._tick_off(outlook.rest_s)
         return True
+
+    def _must_stay(self, outlook: Outlook) -> bool:
+        """Whether something is due now, or before the next tick with nobody else awake to wait for it."""
+        return outlook.rest_s <= 0 or (outlook.rest_s < self._limits.tick_s and not outlook.others)
 
     async def _tick_off(self, rest_s: float) -> None:
         """Have the schedule rest; then look whether somebody came meanwhile who relies on its ticking."""

@@ -14,6 +14,10 @@ from forbear.policy.verdict import ErrorClass
 from forbear.sender import Request, Response
 from forbear.store import Outlook, Store
 
+# Policies: one that tries again at once, and one whose retries a test does not meet.
+QUICK = {"schedule": {"base_s": 0.01, "multiplier": 1.0, "retries": 3, "jitter": "none"}}
+SLOW = {"schedule": {"base_s": 600.0, "jitter": "none"}}
+
 type Script = Callable[[Request, int], Response | Awaitable[Response]]
 
 

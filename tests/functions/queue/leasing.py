@@ -14,11 +14,30 @@ from psycopg.rows import dict_row, namedtuple_row
 from forbear.db import statement
 from forbear.leases import breaker_json, parse_breaker
 from forbear.policy.breaker import Breaker, BreakerState
+from tests.functions.builders import make_endpoint
 
 type Connection = psycopg.Connection[Any]
 
 MANY = 500
 ENOUGH_BYTES = 32 << 20
+# By the default timeout of 15 s.
+LEASE_S = 15 + 30
+# What holds a lane, and what lets it go again.
+HOLDS = {
+    "paused": ("paused_at = forbear.now()", "paused_at = NULL"),
+    "tenant paused": ("tenant_paused_at = forbear.now()", "tenant_paused_at = NULL"),
+    "disabled": ("disabled_at = forbear.now(), disabled_reason = 'gone'", "disabled_at = NULL, disabled_reason = NULL"),
+}
+
+
+def limits(**limits: object) -> dict[str, Any]:
+    """A policy with these limits."""
+    return {"limits": limits}
+
+
+def several(connection: Connection, number: int, **endpoint: Any) -> list[UUID]:
+    """Make endpoints that subscribe to types of their own: t0, t1, …"""
+    return [make_endpoint(connection, event_types=(f"t{n}",), **endpoint) for n in range(number)]
 
 
 def freeze(connection: Connection, *, forward_s: float = 0.0) -> None:
@@ -185,3 +204,9 @@ def count(connection: Connection, what: str) -> int:
 def close_to(seconds: float, expected: float) -> bool:
     """Whether a time is as expected but for a microsecond's rounding."""
     return math.isclose(seconds, expected, abs_tol=0.000_1)
+
+
+def endings(connection: Connection) -> dict[str, int]:
+    """How many deliveries ended how: by the reason of the dead, by the state of the others."""
+    rows = connection.execute("SELECT coalesce(reason, state), count(*) FROM forbear.history GROUP BY 1").fetchall()
+    return {row[0]: row[1] for row in rows}

@@ -19,6 +19,7 @@ import pytest
 from forbear.policy.breaker import Breaker
 from tests.functions.builders import make_endpoint, one, post
 from tests.functions.queue.leasing import (
+    LEASE_S,
     Settled,
     breaker,
     claim,
@@ -26,6 +27,7 @@ from tests.functions.queue.leasing import (
     fetch,
     freeze,
     keep_late,
+    limits,
     open_breaker,
     reap,
     settle,
@@ -34,7 +36,6 @@ from tests.functions.queue.leasing import (
 type Connection = psycopg.Connection[tuple[Any, ...]]
 type Connect = Callable[[], Connection]
 
-LEASE_S = 15 + 30
 FOR_S = 3.0
 
 
@@ -128,7 +129,7 @@ class TestLimitsWithSeveralClaimers:
 
     def test_never_over_the_concurrency_and_never_twice(self, connection: Connection, connect: Connect) -> None:
         limits = {
-            make_endpoint(connection, event_types=(f"t{n}",), policy=policy(concurrency=n)): n for n in (1, 2, 3, 5)
+            make_endpoint(connection, event_types=(f"t{n}",), policy=limits(concurrency=n)): n for n in (1, 2, 3, 5)
         }
         for n in limits.values():
             for _ in range(3):
@@ -161,7 +162,7 @@ class TestLimitsWithSeveralClaimers:
         assert deadlocks(connection) == 0
 
     def test_a_rate_holds_over_all_claimers_together(self, connection: Connection, connect: Connect) -> None:
-        make_endpoint(connection, policy=policy(rate_per_s=40, burst=5))
+        make_endpoint(connection, policy=limits(rate_per_s=40, burst=5))
         post(connection, *[b"1"] * 400)
         end = time.monotonic() + 1.5
 
@@ -210,10 +211,6 @@ class TestLimitsWithSeveralClaimers:
 
         together(*(bound(count_failures, connect()) for _ in range(self.CLAIMERS)))
         assert breaker(connection, endpoint_id).failures == 50 * self.CLAIMERS
-
-
-def policy(**limits: object) -> dict[str, Any]:
-    return {"limits": limits}
 
 
 def bound(work: Callable[..., object], *arguments: object) -> Callable[[], object]:
@@ -312,7 +309,7 @@ class TestEverythingAtOnce:
 
     def test_no_deadlock_and_nothing_lost(self, connection: Connection, connect: Connect) -> None:
         endpoints = [
-            make_endpoint(connection, event_types=(f"t{n}", "all"), policy=policy(concurrency=20))
+            make_endpoint(connection, event_types=(f"t{n}", "all"), policy=limits(concurrency=20))
             for n in range(self.LANES)
         ]
         ids = numbers()

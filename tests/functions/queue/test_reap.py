@@ -10,6 +10,7 @@ import pytest
 
 from tests.functions.builders import make_endpoint, post
 from tests.functions.queue.leasing import (
+    LEASE_S,
     attempts,
     claim,
     count,
@@ -22,8 +23,6 @@ from tests.functions.queue.leasing import (
 )
 
 type Connection = psycopg.Connection[tuple[Any, ...]]
-
-LEASE_S = 15 + 30
 
 
 @pytest.fixture
