@@ -35,7 +35,6 @@ class Endpoint:
     url: urls.Url
     headers: tuple[tuple[bytes, bytes], ...]
     keys: tuple[signing.SigningKey, ...]
-    policy: Policy
 
 
 @dataclass(slots=True)
@@ -100,7 +99,7 @@ def parse_endpoint(text: str) -> tuple[Endpoint | Unsendable, Policy]:
         return Unsendable(str(error)), policy
     if not keys:
         return Unsendable("the endpoint has no signing secret: rotate it to get one"), policy
-    return Endpoint(url, headers, keys, policy), policy
+    return Endpoint(url, headers, keys), policy
 
 
 def parse_breaker(text: str | dict[str, Any]) -> Breaker:
@@ -164,8 +163,8 @@ def request_for(lease: Lease, now: datetime) -> Request:
         url=endpoint.url,
         headers=(*headers, *endpoint.headers),
         body=lease.payload,
-        timeout_s=endpoint.policy.timeout_s,
-        connect_timeout_s=endpoint.policy.connect_timeout_s,
+        timeout_s=lease.lane.policy.timeout_s,
+        connect_timeout_s=lease.lane.policy.connect_timeout_s,
     )
 
 

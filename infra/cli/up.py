@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
@@ -228,8 +227,3 @@ async def _course(demo: "Demo", deadline: float | None, say: Callable[[str], Non
     while time.monotonic() < deadline - SETTLE_S / 2 and not await demo.finished():  # noqa: ASYNC110 - over HTTP
         await asyncio.sleep(0.5)
     return await demo.promises()
-
-
-def clock() -> str:
-    """The time of day, for lines."""
-    return f"{datetime.now().astimezone():%H:%M:%S}"

@@ -66,6 +66,8 @@ def cancel(backend: Backend, request: ApiRequest) -> ApiResponse:
     given = parse_body(CancelIn, request.body)
     if given.filter is None:
         return ApiResponse(200, _by_ids(backend, list(dict.fromkeys(given.deliveries or ())), tenant))
+    if given.filter.event is not None:
+        return ApiResponse(200, _of_event(backend, given.filter.event, tenant))
     return ApiResponse(200, _by_filter(backend, given.filter, tenant, _Position.read(given.cursor)))
 
 
@@ -93,6 +95,14 @@ def _by_ids(backend: Backend, ids: Sequence[UUID], tenant: str | None) -> Cancel
     else:
         raise Problem(503, f"{busy} of them are being settled just now: try again", headers={"retry-after": "1"})
     return Cancelled(cancelled=cancelled, unchanged=len(known) - cancelled, unknown=unknown, next=None)
+
+
+def _of_event(backend: Backend, event: UUID, tenant: str | None) -> Cancelled:
+    parameters = {"event": event, "tenant": tenant, "limit": CANCEL_AT_MOST}
+    rows = backend.read(lambda connection: connection.execute(statement("unfinished_of_event"), parameters).fetchall())
+    if not rows:
+        return Cancelled(cancelled=0, unchanged=0, unknown=[], next=None)
+    return _by_ids(backend, [row["id"] for row in rows], tenant)
 
 
 def _by_filter(backend: Backend, wanted: CancelFilter, tenant: str | None, position: _Position) -> Cancelled:

@@ -76,20 +76,25 @@ class DeliveryPage(BaseModel):
 
 
 class CancelFilter(BaseModel):
-    """Which unfinished deliveries to cancel; a tenant or an endpoint must be named."""
+    """Which unfinished deliveries to cancel: an event's, an endpoint's or a tenant's."""
 
     model_config = IN
 
     tenant: TenantName | None = None
     endpoint: EndpointId | None = None
+    event: Annotated[
+        EventId | None, Field(description="All deliveries of this event; no other member goes with it.")
+    ] = None
     type: Annotated[EventType | None, Field(description="Deliveries of events of this type.")] = None
     since: Annotated[Time | None, Field(description="Deliveries made from then on.")] = None
     until: Annotated[Time | None, Field(description="Deliveries made before then.")] = None
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
-        if self.tenant is None and self.endpoint is None:
-            raise ValueError("name a tenant or an endpoint: everything at once is not cancelled")
+        if self.event is not None and self.model_fields_set - {"event"}:
+            raise ValueError("no other member goes with event")
+        if self.tenant is None and self.endpoint is None and self.event is None:
+            raise ValueError("name a tenant, an endpoint or an event: everything at once is not cancelled")
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise ValueError("since must be before until")
         return self

@@ -53,7 +53,7 @@ class Exponential(_Part):
         gt=0,
         le=30 * _DAY_S,
         description="How long after the first attempt the last one may begin, in seconds; time during which the "
-        "delivery was held does not count. Null sets no limit, and then `retries` must set one.",
+        "endpoint was paused or disabled does not count. Null sets no limit, and then `retries` must set one.",
     )
     jitter: Literal["full", "none"] = Field(
         default="full",

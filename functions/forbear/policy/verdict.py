@@ -49,7 +49,6 @@ class DeadReason(StrEnum):
     GONE = "gone"
     UNSENDABLE = "unsendable"
     LOST = "lost"
-    CIRCUIT_OPEN = "circuit_open"
 
 
 @dataclass(frozen=True, slots=True)

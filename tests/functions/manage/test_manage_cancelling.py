@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from forbear.ids import Prefix, encode
 from forbear.manage import cancelling
 from tests.functions.builders import make_endpoint, move_clock, one, post
 from tests.functions.manage.calling import DELIVERY, Claimer, call, dlv, ep, ok, rows, wait_for_a_waiter
@@ -271,8 +272,8 @@ def test_wrong_orders_are_refused(subtests: pytest.Subtests) -> None:
         ({"deliveries": [one_id] * 1001}, 422, "at most 1000 items"),
         ({"deliveries": ["x"]}, 422, "expected an id of the form dlv_"),
         ({"deliveries": [one_id], "cursor": "x"}, 422, "a cursor goes with a filter"),
-        ({"filter": {}}, 422, "name a tenant or an endpoint"),
-        ({"filter": {"type": "a"}}, 422, "name a tenant or an endpoint"),
+        ({"filter": {}}, 422, "name a tenant, an endpoint or an event"),
+        ({"filter": {"type": "a"}}, 422, "name a tenant, an endpoint or an event"),
         ({"filter": {"tenant": "acme", "type": "a..b"}}, 422, "an event type is"),
         ({"filter": {"tenant": "acme", "status": "dead"}}, 422, "not permitted"),
         ({"filter": {"tenant": "acme", "since": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z"}}, 422,
@@ -285,3 +286,18 @@ def test_wrong_orders_are_refused(subtests: pytest.Subtests) -> None:
             answer = call("POST", "/v1/deliveries/cancel", body=body)
             assert answer.status == status
             assert message in answer.detail
+
+
+def test_an_events_deliveries_are_cancelled_together(connection: Connection, claimer: Claimer) -> None:
+    for _ in range(3):
+        make_endpoint(connection)
+    (event_id,) = post(connection, b"1")
+    (other_id,) = post(connection, b"2")
+    claimer.claim()
+    event = encode(Prefix.EVENT, event_id)
+    assert cancel({"filter": {"event": event}}, tenant="zeta-without-events") == {
+        "cancelled": 0, "unchanged": 0, "unknown": [], "next": None,
+    }  # fmt: skip
+    assert cancel({"filter": {"event": event}})["cancelled"] == 3
+    assert {row["event_id"] for row in rows(connection, "SELECT event_id FROM forbear.queue")} == {other_id}
+    assert call("POST", "/v1/deliveries/cancel", body={"filter": {"event": event, "type": "a"}}).status == 422

@@ -80,7 +80,7 @@ class TestOutcomes:
         assert (attempt.retry_after_s, attempt.retry_after_honoured) == (70, True)
         assert attempt.next_due_at == row.due_at
 
-    @pytest.mark.parametrize("reason", ["exhausted", "permanent", "gone", "unsendable", "circuit_open"])
+    @pytest.mark.parametrize("reason", ["exhausted", "permanent", "gone", "unsendable"])
     def test_a_dead_one_says_why(self, connection: Connection, endpoint_id: UUID, reason: str) -> None:
         post(connection, b"1")
         (lease,) = claim(connection)

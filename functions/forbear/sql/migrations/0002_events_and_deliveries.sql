@@ -72,7 +72,7 @@ CREATE TABLE forbear.history (
     ended_at      timestamptz NOT NULL,
     PRIMARY KEY (id, ended_at),
     CHECK ((state = 'dead') = (reason IS NOT NULL)),
-    CHECK (reason IN ('exhausted', 'expired', 'permanent', 'gone', 'unsendable', 'lost', 'circuit_open'))
+    CHECK (reason IN ('exhausted', 'expired', 'permanent', 'gone', 'unsendable', 'lost'))
 ) PARTITION BY RANGE (ended_at);
 CREATE INDEX history_event       ON forbear.history (event_id);
 CREATE INDEX history_of_endpoint ON forbear.history (endpoint_id, id);
