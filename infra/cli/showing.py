@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator
@@ -23,7 +24,8 @@ EVERY_S = 0.5
 class Showing:
     """Shows a demo as it runs; lines are kept below the table, or printed where there is no terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, as_json: bool = False) -> None:
+        self._as_json = as_json
         self._console = Console()
         self._lines: deque[str] = deque(maxlen=LAST_LINES)
         self._answers: dict[str, Counter[int]] = {name: Counter() for name in ENDPOINTS}
@@ -31,10 +33,12 @@ class Showing:
 
     def say(self, line: str) -> None:
         """Tell what happened."""
-        stamped = f"{datetime.now().astimezone():%H:%M:%S}  {line}"
-        self._lines.append(stamped)
-        if not self._console.is_terminal:
-            print(stamped, flush=True)
+        now = datetime.now().astimezone()
+        self._lines.append(f"{now:%H:%M:%S}  {line}")
+        if self._as_json:
+            print(json.dumps({"at": now.isoformat(), "line": line}), flush=True)
+        elif not self._console.is_terminal:
+            print(self._lines[-1], flush=True)
 
     def receipt(self, receipt: Receipt) -> None:
         """Tell what a receiver answered."""
@@ -45,7 +49,7 @@ class Showing:
     @contextlib.asynccontextmanager
     async def live(self, demo: Demo) -> AsyncIterator[None]:
         """Keep the table up to date while the context lasts; does nothing without a terminal."""
-        if not self._console.is_terminal:
+        if self._as_json or not self._console.is_terminal:
             yield
             return
         with Live(console=self._console, refresh_per_second=4, transient=False, get_renderable=self._render):

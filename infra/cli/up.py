@@ -5,6 +5,7 @@ Owns the order in which things start and stop, what is told about it, and the ex
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from infra.local.demo.script import Demo
+    from infra.local.demo.script import Demo, Promise
     from infra.local.stack import LocalStack
 
 API_PORT = 8400
@@ -26,11 +27,31 @@ STREAM_SHARE = 0.45
 SETTLE_S = 6.0
 
 
+WELCOME = """Forbear is up.
+
+  API         {api_url}/v1
+  replay URL  {replay_url}
+  database    {database}
+  log         {log}
+
+Send a first event; in another terminal, `forbear listen` receives it:
+
+  curl -s {api_url}/v1/endpoints -H 'content-type: application/json' \\
+    -d '{{"tenant": "acme", "url": "http://127.0.0.1:8402/"}}'
+  curl -s {api_url}/v1/events -H 'content-type: application/json' \\
+    -d '{{"tenant": "acme", "type": "order.paid", "payload": {{"id": 1}}}}'
+  curl -s '{api_url}/v1/deliveries?tenant=acme'
+
+Ctrl-C stops it; the data stays.
+"""
+
+
 class CannotStart(Exception):
     """Something is in the way; the message says what, and what to do."""
 
 
 def up(
+    context: typer.Context,
     *,
     demo: Annotated[
         bool, typer.Option("--demo", help="Add receivers, endpoints and a stream of events, and show what happens.")
@@ -47,24 +68,38 @@ def up(
     database_url: Annotated[
         str | None, typer.Option(help="Use this PostgreSQL (18 or later) and not the embedded one.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one document a line; errors too.")] = False,
 ) -> None:
     """Run Forbear on this machine: database, API, replay URL, claimer and schedule."""
+    as_json |= context.obj.output.as_json
     try:
-        code = asyncio.run(_up(demo=demo, seconds=seconds, ports=(port, replay_port), data=data, url=database_url))
+        code = asyncio.run(
+            _up(
+                demo=demo,
+                seconds=seconds,
+                ports=(port, replay_port),
+                data=data,
+                url=database_url,
+                as_json=as_json,
+            )
+        )
     except CannotStart as error:
-        print(f"forbear: {error}", file=sys.stderr)
+        problem = {"type": "about:blank", "title": "CannotStart", "detail": str(error)}
+        print(json.dumps(problem) if as_json else f"forbear: {error}", file=sys.stderr)
         code = 2
     raise typer.Exit(code)
 
 
-async def _up(*, demo: bool, seconds: float | None, ports: tuple[int, int], data: Path, url: str | None) -> int:
+async def _up(
+    *, demo: bool, seconds: float | None, ports: tuple[int, int], data: Path, url: str | None, as_json: bool
+) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     deadline = None if seconds is None else time.monotonic() + seconds
     folder = _folder(data)
     async with (
-        _database(folder, url) as database,
+        _database(folder, url) as (database, shown),
         _log(folder) as log,
         _stack(database, ports, log) as stack,
     ):
@@ -73,15 +108,21 @@ async def _up(*, demo: bool, seconds: float | None, ports: tuple[int, int], data
             json.dumps({"api_url": stack.api_url, "replay_url": stack.replay_url, "pid": os.getpid()}, indent=2) + "\n"
         )
         try:
-            _tell(stack, database, folder, embedded=url is None)
+            where = {
+                "api_url": stack.api_url,
+                "replay_url": stack.replay_url,
+                "database": shown,
+                "log": str(folder / "functions.log"),
+            }
+            print(json.dumps(where) if as_json else WELCOME.format(**where), flush=True)
             if demo:
-                return await _demonstrate(stack, stop, deadline)
+                return await _demonstrate(stack, stop, deadline, as_json=as_json)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), None if deadline is None else deadline - time.monotonic())
             return 0
         finally:
             note.unlink(missing_ok=True)
-            print("stopping", flush=True)
+            print("stopping", file=sys.stderr, flush=True)
 
 
 def _folder(data: Path) -> Path:
@@ -96,8 +137,11 @@ def _folder(data: Path) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def _database(folder: Path, url: str | None) -> AsyncIterator[str]:
-    """The URL of a migrated database: the embedded one, started and stopped here, or the one that is given."""
+async def _database(folder: Path, url: str | None) -> AsyncIterator[tuple[str, str]]:
+    """A migrated database: the embedded one, started and stopped here, or the one that is given.
+
+    Gives its URL, and how to call it to people.
+    """
     import psycopg  # noqa: PLC0415 - help must answer at once
 
     from forbear.migrations import MigrationError, migrate  # noqa: PLC0415
@@ -110,7 +154,7 @@ async def _database(folder: Path, url: str | None) -> AsyncIterator[str]:
         address = url or server.url()  # type: ignore[union-attr]  # there is one or the other
         with psycopg.connect(address, autocommit=True, connect_timeout=5) as connection:
             migrate(connection)
-        yield address
+        yield address, f"embedded PostgreSQL, {server.data}" if server else address.rpartition("@")[2]
     except PostgresError as error:
         raise CannotStart(str(error)) from error
     except MigrationError as error:
@@ -155,38 +199,14 @@ async def _stack(database: str, ports: tuple[int, int], log: IO[str]) -> AsyncIt
         await stack.stop()
 
 
-def _tell(stack: "LocalStack", database: str, folder: Path, *, embedded: bool) -> None:
-    shown = "embedded PostgreSQL, " + str(folder / "postgres") if embedded else database.rpartition("@")[2]
-    print(
-        f"""Forbear is up.
-
-  API         {stack.api_url}/v1
-  replay URL  {stack.replay_url}
-  database    {shown}
-  log         {folder / "functions.log"}
-
-Send a first event; in another terminal, `forbear listen` receives it:
-
-  curl -s {stack.api_url}/v1/endpoints -H 'content-type: application/json' \\
-    -d '{{"tenant": "acme", "url": "http://127.0.0.1:8402/"}}'
-  curl -s {stack.api_url}/v1/events -H 'content-type: application/json' \\
-    -d '{{"tenant": "acme", "type": "order.paid", "payload": {{"id": 1}}}}'
-  curl -s '{stack.api_url}/v1/deliveries?tenant=acme'
-
-Ctrl-C stops it; the data stays.
-""",
-        flush=True,
-    )
-
-
-async def _demonstrate(stack: "LocalStack", stop: asyncio.Event, deadline: float | None) -> int:
+async def _demonstrate(stack: "LocalStack", stop: asyncio.Event, deadline: float | None, *, as_json: bool) -> int:
     """Run the demo until its end or a signal. Gives the exit code."""
     from infra.cli.showing import Showing  # noqa: PLC0415 - help must answer at once
     from infra.local.demo.receivers import Receivers  # noqa: PLC0415
     from infra.local.demo.script import Demo  # noqa: PLC0415
     from infra.local.serving import Listener  # noqa: PLC0415
 
-    showing = Showing()
+    showing = Showing(as_json=as_json)
     receivers = Receivers(on_receipt=showing.receipt)
     listener = Listener("127.0.0.1")
     await listener.start(receivers)
@@ -199,11 +219,12 @@ async def _demonstrate(stack: "LocalStack", stop: asyncio.Event, deadline: float
             await asyncio.wait({course, interrupted}, return_when=asyncio.FIRST_COMPLETED)
         if not course.done():
             return 0
-        held = True
-        for promise in await course:
-            held &= promise.held
-            print(f"  {'ok  ' if promise.held else 'FAIL'} {promise.text} ({promise.detail})", flush=True)
-        print("every promise held" if held else "a promise did not hold", flush=True)
+        promises = await course
+        for promise in promises:
+            line = f"  {'ok  ' if promise.held else 'FAIL'} {promise.text} ({promise.detail})"
+            print(json.dumps(dataclasses.asdict(promise)) if as_json else line, flush=True)
+        held = all(promise.held for promise in promises)
+        print("every promise held" if held else "a promise did not hold", file=sys.stderr, flush=True)
         return 0 if held else 1
     finally:
         course.cancel()
@@ -214,7 +235,7 @@ async def _demonstrate(stack: "LocalStack", stop: asyncio.Event, deadline: float
         await listener.stop(1.0)
 
 
-async def _course(demo: "Demo", deadline: float | None, say: Callable[[str], None]) -> list["Promise"]:  # type: ignore[name-defined]  # noqa: F821
+async def _course(demo: "Demo", deadline: float | None, say: Callable[[str], None]) -> list["Promise"]:
     """The demo from its endpoints to its promises."""
     await demo.prepare()
     if deadline is None:

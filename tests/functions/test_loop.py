@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from forbear import attempting
 from forbear.policy.breaker import BreakerState
 from forbear.policy.verdict import ErrorClass
 from forbear.sender import Request, Response
@@ -152,6 +153,24 @@ class TestVerdicts:
         assert (first.error, first.verdict, second.verdict) == ("internal", "retry", "success")
         assert "a bug in the sender" in caplog.text
         assert "a bug in the sender" not in first.error_detail, "which anybody may read"
+
+    def test_what_could_not_be_started_in_time_is_given_back_unsent(
+        self, connection: Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Begun too late, an attempt might outlive its lease."""
+        monkeypatch.setattr(attempting, "START_WITHIN_S", -1.0)
+        make_endpoint(connection)
+        post(connection, b"1")
+        claimer = Claimer(database_url, always(200))
+
+        async def work() -> None:
+            async with running(claimer):
+                await until(lambda: claimer.loop.tally.returned > 1)
+                claimer.loop.stop()
+
+        run(work())
+        assert claimer.sender.requests == []
+        assert (only(connection).state, only(connection).attempts) == ("pending", 0)
 
     def test_whatever_a_sender_gives_is_kept(self, connection: Connection, database_url: str) -> None:
         make_endpoint(connection, policy=QUICK)

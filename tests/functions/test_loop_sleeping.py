@@ -11,8 +11,9 @@ import psycopg
 import pytest
 
 from forbear import loop as loop_module
+from forbear import store as store_module
 from forbear.db import Unavailable
-from forbear.sender import Response
+from forbear.sender import Request, Response
 from tests.functions.builders import make_endpoint, move_clock, one, post, run
 from tests.functions.queue.leasing import LEASE_S, attempts, breaker, claim, count, endings, fetch
 from tests.functions.scripted import (
@@ -332,6 +333,46 @@ class TestLosingTheDatabase:
         assert [len(attempts(connection, row[0])) for row in connection.execute("SELECT id FROM forbear.queue")] == [
             1
         ] * 3
+
+    def test_a_statement_that_hangs_is_given_up_and_done_again_without_counting_twice(
+        self,
+        connection: Connection,
+        connect: Callable[[], Connection],
+        database_url: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(store_module, "PATIENCE_S", 0.4)
+        monkeypatch.setattr(loop_module, "LATER_S", 0.02)
+        endpoint_id = make_endpoint(connection, policy=SLOW)
+        post(connection, *[b"1"] * 3)
+        holder = connect()
+
+        def hold_the_lane(_request: Request, number: int) -> Response:
+            if number == 2:
+                holder.execute("BEGIN")
+                holder.execute("SELECT FROM forbear.lanes FOR NO KEY UPDATE")
+            return answer(500)
+
+        claimer = Claimer(database_url, ScriptedSender(hold_the_lane))
+        waited: set[int] = set()
+
+        def twice_it_waited() -> bool:
+            rows = connection.execute(
+                "SELECT pid FROM pg_stat_activity"
+                " WHERE application_name = 'forbear' AND wait_event_type = 'Lock' AND datname = current_database()"
+            ).fetchall()
+            waited.update(row[0] for row in rows)
+            return len(waited) > 1
+
+        async def work() -> None:
+            async with running(claimer):
+                await until(twice_it_waited)
+                holder.execute("COMMIT")
+
+        run(work())
+        assert breaker(connection, endpoint_id).failures == 3
+        assert count(connection, "forbear.queue WHERE tries = 1 AND lease_token IS NULL") == 3
+        assert count(connection, "forbear.queue_attempts") == 3
 
     def test_without_a_database_it_says_so(self, database_url: str) -> None:
         claimer = Claimer("postgresql://nobody@127.0.0.1:1/none", always(200))

@@ -168,7 +168,6 @@ class TestABlockedBacklogCostsNothing:
                 leases = claim(connection)
             assert len(leases) == LANES * 5
             settle(connection, leases)
-            connection.execute("VACUUM forbear.queue, forbear.wakes, forbear.lanes")
             return plans.rows
 
         without = rows_looked_at()

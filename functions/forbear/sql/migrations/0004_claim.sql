@@ -120,9 +120,9 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- Leases due deliveries to a claimer: at most p_slots of them, p_bytes of payload in all (one is always let through),
--- from at most p_lanes lanes. p_free: the claimer's free slots, of which p_slots is a batch; NULL: the same. A lease lasts the endpoint's timeout and thirty seconds; no setting shortens the margin.
--- Gives one row a lease, the event and what is needed to sign and send it included; `endpoint` and `breaker` only on a
--- lane's first row.
+-- from at most p_lanes lanes. p_free: the claimer's free slots, of which p_slots is a batch; NULL: the same. A lease
+-- lasts the endpoint's timeout and thirty seconds; no setting shortens the margin. Gives one row a lease, the event and
+-- what is needed to sign and send it included; `endpoint` and `breaker` only on a lane's first row.
 --
 -- A lane's quota is the least of: its concurrency and its fair share less what is in flight by live leases, the tokens
 -- of its rate, and one when a half-open breaker may probe. The fair share is the dynamic threshold of Choudhury and
