@@ -171,6 +171,7 @@ class Store:
             {
                 "ids": [result.lease.delivery_id for result in results],
                 "tokens": [result.lease.token for result in results],
+                "endpoints": [result.lease.lane.endpoint_id for result in results],
                 "outcomes": [result.outcome for result in results],
                 "reasons": [result.reason for result in results],
                 "delays": [result.delay_s for result in results],

@@ -94,6 +94,7 @@ def settle(
             {
                 "ids": [lease.delivery_id for lease in leases],
                 "tokens": [lease.lease_token for lease in leases],
+                "endpoints": [lease.endpoint_id for lease in leases],
                 "outcomes": [outcome] * number,
                 "reasons": [reason if outcome == "dead" else None] * number,
                 "delays": [0.0 if outcome == "return" else delay_s] * number,

@@ -2,11 +2,11 @@
 -- file before this one.
 
 -- Applies what a batch came to for its lanes (see forbear.settle for the arrays): a breaker only where it is still the
--- one that the caller worked from. Locks the lanes in the order of their ids. Gives the lanes where it was not, as
--- [{"endpoint": id, "breaker": {...}}], or NULL.
+-- one that the caller worked from, and nothing for lanes with late results. Locks the lanes in the order of their ids.
+-- Gives the lanes whose breaker was left as it was, as [{"endpoint": id, "breaker": {...}}], or NULL.
 CREATE FUNCTION forbear.change_lanes(
     p_lane_ids uuid[], p_from_epochs bigint[], p_from_failures int[], p_breakers jsonb[],
-    p_wait_ids uuid[], p_waits float8[], p_gone_ids uuid[], p_now timestamptz
+    p_wait_ids uuid[], p_waits float8[], p_gone_ids uuid[], p_late_lanes uuid[], p_now timestamptz
 ) RETURNS jsonb
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
@@ -34,7 +34,7 @@ BEGIN
         FROM unnest(p_lane_ids, p_from_epochs, p_from_failures, p_breakers)
             AS c (endpoint_id, from_epoch, from_failures, breaker)
         WHERE l.endpoint_id = c.endpoint_id AND l.breaker_epoch = c.from_epoch
-          AND l.breaker_failures = c.from_failures
+          AND l.breaker_failures = c.from_failures AND NOT l.endpoint_id = ANY (p_late_lanes)
         RETURNING l.endpoint_id
     )
     SELECT array_agg(c.endpoint_id) INTO v_changed FROM changed c;
@@ -43,10 +43,11 @@ BEGIN
     SET wait_until = greatest(l.wait_until, p_now + w.wait_s * interval '1 second'),
         ready_at   = greatest(l.ready_at, p_now + w.wait_s * interval '1 second')
     FROM unnest(p_wait_ids, p_waits) AS w (endpoint_id, wait_s)
-    WHERE l.endpoint_id = w.endpoint_id AND l.wait_until < p_now + w.wait_s * interval '1 second';
+    WHERE l.endpoint_id = w.endpoint_id AND l.wait_until < p_now + w.wait_s * interval '1 second'
+      AND NOT l.endpoint_id = ANY (p_late_lanes);
 
     UPDATE forbear.lanes l SET disabled_at = p_now, disabled_reason = 'gone: the receiver answered 410'
-    WHERE l.endpoint_id = ANY (p_gone_ids) AND l.disabled_at IS NULL;
+    WHERE l.endpoint_id = ANY (p_gone_ids) AND l.disabled_at IS NULL AND NOT l.endpoint_id = ANY (p_late_lanes);
 
     RETURN (SELECT jsonb_agg(jsonb_build_object('endpoint', l.endpoint_id, 'breaker', forbear.breaker_of(l)))
             FROM forbear.lanes l
@@ -118,11 +119,12 @@ $$;
 -- the endpoints that answered 410.
 --
 -- A result counts only while its lease token stands and the lease has not lapsed. Gives the places (from 1) of
--- the others, the late ones, for forbear.keep_late; and the lanes whose breaker was no longer the one that the caller
--- worked from, with what it is now: the caller decides again.
+-- the others, the late ones, for forbear.keep_late; and the lanes whose breaker was not changed, with what it is now: it
+-- was no longer the one that the caller worked from, or some of the lane's results are late, which must not count for
+-- anything. The caller decides again, from those that are not.
 CREATE FUNCTION forbear.settle(
-    p_ids uuid[], p_tokens uuid[], p_outcomes text[], p_reasons text[], p_delays float8[], p_limited boolean[],
-    p_verdicts text[], p_ages float8[], p_latencies_ms float8[], p_urls text[], p_addresses text[],
+    p_ids uuid[], p_tokens uuid[], p_endpoints uuid[], p_outcomes text[], p_reasons text[], p_delays float8[],
+    p_limited boolean[], p_verdicts text[], p_ages float8[], p_latencies_ms float8[], p_urls text[], p_addresses text[],
     p_request_headers bytea[], p_statuses int[], p_response_headers bytea[], p_response_bodies bytea[],
     p_errors text[], p_error_details text[], p_retry_afters float8[], p_honoured boolean[],
     p_lane_ids uuid[], p_from_epochs bigint[], p_from_failures int[], p_breakers jsonb[],
@@ -136,10 +138,15 @@ DECLARE
     v_now     timestamptz := forbear.now();
     v_settled int[];
     v_earlier uuid[];
+    v_late_lanes uuid[];
 BEGIN
     IF p_lane_ids <> '{}' OR p_wait_ids <> '{}' OR p_gone_ids <> '{}' THEN
+        v_late_lanes := ARRAY(
+            SELECT r.endpoint_id FROM unnest(p_ids, p_tokens, p_endpoints) AS r (id, token, endpoint_id)
+            WHERE (SELECT count(*) FROM forbear.queue q
+                   WHERE q.id = r.id AND q.lease_token IS NOT DISTINCT FROM r.token AND q.lease_until > v_now) = 0);
         stale := forbear.change_lanes(p_lane_ids, p_from_epochs, p_from_failures, p_breakers, p_wait_ids, p_waits,
-                                      p_gone_ids, v_now);
+                                      p_gone_ids, v_late_lanes, v_now);
     END IF;
 
     WITH result AS MATERIALIZED (

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import psycopg
+
+from forbear.policy.breaker import BreakerState
+from forbear.policy.verdict import ErrorClass
+from forbear.sender import Response
+from tests.functions.builders import make_endpoint, move_clock, one, post, run
+from tests.functions.queue.leasing import breaker
+from tests.functions.scripted import Claimer, ScriptedSender, answer, failure, running, until
+
+type Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+def test_late_failures_of_a_claimer_that_was_frozen_open_no_breaker(connection: Connection, database_url: str) -> None:
+    endpoint_id = make_endpoint(connection, policy={"breaker": {"failures": 3}})
+    gone_id = make_endpoint(connection, tenant="gone")
+    post(connection, *[b"1"] * 6)
+    post(connection, b"1", tenant="gone")
+
+    async def frozen() -> Any:
+        thaw = asyncio.Event()
+
+        async def slow(number: int) -> Response:
+            await thaw.wait()
+            return answer(410) if number == 6 else failure(ErrorClass.TIMEOUT)
+
+        def script(_request: Any, number: int) -> Any:
+            return slow(number) if number < 7 else answer(200)
+
+        claimer = Claimer(database_url, ScriptedSender(script))
+        async with running(claimer, 30) as task:
+            await until(lambda: len(claimer.sender.requests) == 7)
+            move_clock(connection, seconds=60)
+            thaw.set()
+            await until(lambda: one(connection, "SELECT count(*) FROM forbear.history WHERE state = 'delivered'") == 7)
+            claimer.loop.stop()
+            return await task
+
+    tally = run(frozen())
+    assert tally.late == 7
+    state = breaker(connection, endpoint_id)
+    assert (state.state, state.failures) == (BreakerState.CLOSED, 0)
+    assert one(connection, "SELECT disabled_at FROM forbear.lanes WHERE endpoint_id = %s", gone_id) is None
