@@ -49,8 +49,8 @@ def test_a_policy_cannot_be_changed() -> None:
     [
         ({"schedule": {"retries": None}}, "schedule", "never end: set at least one"),
         ({"schedule": {"base_s": 60, "cap_s": 30}}, "schedule", "cap_s (30) is below base_s (60)"),
-        ({"schedule": {"base_s": 0}}, "schedule.base_s", "greater than 0"),
-        ({"schedule": {"base_s": -1}}, "schedule.base_s", "greater than 0"),
+        ({"schedule": {"base_s": 0}}, "schedule.base_s", "greater than or equal to 0.01"),
+        ({"schedule": {"base_s": -1}}, "schedule.base_s", "greater than or equal to 0.01"),
         ({"schedule": {"multiplier": 0.5}}, "schedule.multiplier", "greater than or equal to 1"),
         ({"schedule": {"multiplier": math.inf}}, "schedule.multiplier", "finite"),
         ({"schedule": {"cap_s": math.nan}}, "schedule.cap_s", "finite"),
@@ -66,10 +66,10 @@ def test_a_policy_cannot_be_changed() -> None:
         ({"retry_after": {"cap_s": "4h"}}, "retry_after.cap_s", "valid number"),
         ({"breaker": {"failures": 0}}, "breaker.failures", "greater than or equal to 1"),
         ({"breaker": {"cooldown_s": 700}}, "breaker", "cooldown_cap_s (600) is below cooldown_s (700)"),
-        ({"breaker": {"cooldown_s": 0}}, "breaker.cooldown_s", "greater than 0"),
+        ({"breaker": {"cooldown_s": 0}}, "breaker.cooldown_s", "greater than or equal to 0.1"),
         ({"limits": {"concurrency": 0}}, "limits.concurrency", "greater than or equal to 1"),
         ({"limits": {"concurrency": 1_001}}, "limits.concurrency", "less than or equal to 1000"),
-        ({"limits": {"rate_per_s": 0}}, "limits.rate_per_s", "greater than 0"),
+        ({"limits": {"rate_per_s": 0}}, "limits.rate_per_s", "greater than or equal to 0.001"),
         ({"limits": {"burst": 5}}, "limits", "set rate_per_s or leave burst out"),
         ({"timeout_s": 0.5}, "timeout_s", "greater than or equal to 1"),
         ({"timeout_s": 31}, "timeout_s", "less than or equal to 30"),
@@ -99,7 +99,7 @@ def test_a_bucket_holds_one_second_and_at_least_one_request_unless_told(limits: 
     assert limits.bucket_size == size
 
 
-@given(st.floats(min_value=0, max_value=10_000, exclude_min=True))
+@given(st.floats(min_value=0.001, max_value=10_000))
 def test_a_bucket_is_never_empty_and_never_smaller_than_its_rate(rate: float) -> None:
     size = Limits(rate_per_s=rate).bucket_size
     assert size is not None

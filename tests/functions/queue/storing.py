@@ -8,10 +8,21 @@ from typing import Any
 
 import psycopg
 
-from forbear.leases import Lease
+from forbear.leases import Lane, Lease, Unsendable, parse_breaker
+from forbear.policy.model import Policy
 from forbear.store import Attempt, Result, Settled, Store
 
 type Connection = psycopg.Connection[Any]
+
+CLOSED = {
+    "state": "closed",
+    "since": "2026-01-01T00:00:00+00:00",
+    "until": None,
+    "reason": None,
+    "failures": 0,
+    "trips": 0,
+    "epoch": 0,
+}
 
 
 def attempt_made(verdict: str, status: int | None, **changes: Any) -> Attempt:
@@ -50,4 +61,6 @@ def url_of(connection: Connection) -> str:
 def lease_of(row: Any) -> Lease:
     """A lease as far as a settle looks at it."""
     fields: dict[str, Any] = dict.fromkeys(Lease.__dataclass_fields__)
-    return Lease(**(fields | {"delivery_id": row.delivery_id, "token": row.lease_token, "number": row.attempt}))
+    lane = Lane(row.endpoint_id, Unsendable(), Policy(), parse_breaker(row.breaker or CLOSED))
+    known = {"delivery_id": row.delivery_id, "token": row.lease_token, "number": row.attempt, "lane": lane}
+    return Lease(**(fields | known))
