@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from infra.local.demo.script import Demo, Promise
     from infra.local.stack import LocalStack
 
+DATA = Path(".forbear")
 API_PORT = 8400
 REPLAY_PORT = 8401
 STREAM_SHARE = 0.45
@@ -64,7 +65,7 @@ def up(
     replay_port: Annotated[
         int, typer.Option(min=0, max=65535, help="The replay function URL's port; 0: any free one.")
     ] = REPLAY_PORT,
-    data: Annotated[Path, typer.Option(help="Where the database lives between runs.")] = Path(".forbear"),
+    data: Annotated[Path, typer.Option(help="Where the database lives between runs.")] = DATA,
     database_url: Annotated[
         str | None, typer.Option(help="Use this PostgreSQL (18 or later) and not the embedded one.")
     ] = None,
@@ -93,13 +94,13 @@ def up(
 async def _up(
     *, demo: bool, seconds: float | None, ports: tuple[int, int], data: Path, url: str | None, as_json: bool
 ) -> int:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    stop, database_died = asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     deadline = None if seconds is None else time.monotonic() + seconds
     folder = _folder(data)
     async with (
-        _database(folder, url) as (database, shown),
+        _database(folder, url, [database_died, stop]) as (database, shown),
         _log(folder) as log,
         _stack(database, ports, log) as stack,
     ):
@@ -115,13 +116,19 @@ async def _up(
                 "log": str(folder / "functions.log"),
             }
             print(json.dumps(where) if as_json else WELCOME.format(**where), flush=True)
+            if data != DATA and not as_json:
+                print(f"  export FORBEAR_URL={stack.api_url} FORBEAR_REPLAY_URL={stack.replay_url}\n", flush=True)
+            code = 0
             if demo:
-                return await _demonstrate(stack, stop, deadline, as_json=as_json)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), None if deadline is None else deadline - time.monotonic())
-            return 0
+                code = await _demonstrate(stack, stop, deadline, as_json=as_json)
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), None if deadline is None else deadline - time.monotonic())
+            return 1 if database_died.is_set() else code
         finally:
-            note.unlink(missing_ok=True)
+            with contextlib.suppress(OSError, ValueError):
+                if json.loads(note.read_text())["pid"] == os.getpid():
+                    note.unlink()
             print("stopping", file=sys.stderr, flush=True)
 
 
@@ -137,23 +144,32 @@ def _folder(data: Path) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def _database(folder: Path, url: str | None) -> AsyncIterator[tuple[str, str]]:
-    """A migrated database: the embedded one, started and stopped here, or the one that is given.
+async def _database(folder: Path, url: str | None, on_death: list[asyncio.Event]) -> AsyncIterator[tuple[str, str]]:
+    """A migrated database: the embedded one, started, watched and stopped here, or the one that is given.
 
-    Gives its URL, and how to call it to people.
+    Gives its URL, and how to call it to people. Sets the events should the embedded server die.
     """
     import psycopg  # noqa: PLC0415 - help must answer at once
 
     from forbear.migrations import MigrationError, migrate  # noqa: PLC0415
     from infra.local.postgres import EmbeddedPostgres, PostgresError  # noqa: PLC0415
 
+    async def watch(server: EmbeddedPostgres) -> None:
+        while server.is_alive:  # noqa: ASYNC110 - nobody tells when a process ends that is not our child
+            await asyncio.sleep(1)
+        print("forbear: PostgreSQL has died; start `forbear up` again, the data is safe", file=sys.stderr, flush=True)
+        for event in on_death:
+            event.set()
+
     server = EmbeddedPostgres(folder / "postgres") if url is None else None
+    watching = None
     try:
         if server is not None:
             await asyncio.to_thread(server.start)
         address = url or server.url()  # type: ignore[union-attr]  # there is one or the other
         with psycopg.connect(address, autocommit=True, connect_timeout=5) as connection:
             migrate(connection)
+        watching = None if server is None else asyncio.create_task(watch(server))
         yield address, f"embedded PostgreSQL, {server.data}" if server else address.rpartition("@")[2]
     except PostgresError as error:
         raise CannotStart(str(error)) from error
@@ -162,6 +178,8 @@ async def _database(folder: Path, url: str | None) -> AsyncIterator[tuple[str, s
     except psycopg.Error as error:
         raise CannotStart(f"the database cannot be used: {' '.join(str(error).split())}") from error
     finally:
+        if watching is not None:
+            watching.cancel()
         if server is not None:
             await asyncio.to_thread(server.stop)
 
@@ -174,15 +192,19 @@ async def _log(folder: Path) -> AsyncIterator[IO[str]]:
 
 @contextlib.asynccontextmanager
 async def _stack(database: str, ports: tuple[int, int], log: IO[str]) -> AsyncIterator["LocalStack"]:
-    """The local stack, running; its functions' output goes to the log, errors to the terminal as well."""
+    """The local stack, running; its functions' output goes to the log, errors in a line each to the terminal."""
     from infra.local.deployment import CLAIMER, local_stack  # noqa: PLC0415 - help must answer at once
     from infra.local.serving import PortTaken  # noqa: PLC0415
     from infra.local.stack import Ports  # noqa: PLC0415
 
+    told: set[tuple[str, str]] = set()
+
     def on_line(function: str, line: str) -> None:
         log.write(f"{function}: {line}\n")
-        if '"level":"ERROR"' in line or "Traceback" in line:
-            print(f"{function}: {line}", file=sys.stderr, flush=True)
+        error = _error(line)
+        if error is not None and (function, error) not in told:
+            told.add((function, error))
+            print(f"{function}: {error} (once; all of it is in {log.name})", file=sys.stderr, flush=True)
 
     stack = local_stack(database, ports=Ports(api=ports[0], replay=ports[1]), on_line=on_line)
     try:
@@ -199,10 +221,21 @@ async def _stack(database: str, ports: tuple[int, int], log: IO[str]) -> AsyncIt
         await stack.stop()
 
 
+def _error(line: str) -> str | None:
+    """What a line of a function's output says has gone wrong; None if nothing."""
+    if line.startswith("Traceback"):
+        return "it failed in an unforeseen way"
+    try:
+        entry = json.loads(line) if line.startswith("{") else {}
+    except ValueError:
+        return None
+    return str(entry.get("message")) if entry.get("level") == "ERROR" else None
+
+
 async def _demonstrate(stack: "LocalStack", stop: asyncio.Event, deadline: float | None, *, as_json: bool) -> int:
     """Run the demo until its end or a signal. Gives the exit code."""
     from infra.cli.showing import Showing  # noqa: PLC0415 - help must answer at once
-    from infra.local.demo.receivers import Receivers  # noqa: PLC0415
+    from infra.local.demo.receivers import SLOW_S, Receivers  # noqa: PLC0415
     from infra.local.demo.script import Demo  # noqa: PLC0415
     from infra.local.serving import Listener  # noqa: PLC0415
 
@@ -232,7 +265,7 @@ async def _demonstrate(stack: "LocalStack", stop: asyncio.Event, deadline: float
         await asyncio.gather(course, interrupted, return_exceptions=True)
         await demo.aclose()
         listener.stop_accepting()
-        await listener.stop(1.0)
+        await listener.stop(SLOW_S + 1)  # its slowest answer may be on its way
 
 
 async def _course(demo: "Demo", deadline: float | None, say: Callable[[str], None]) -> list["Promise"]:

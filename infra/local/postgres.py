@@ -101,6 +101,15 @@ class EmbeddedPostgres:
         self._run("pg_ctl", "stop", "-D", str(self.data), "-m", "fast", "-w", check=False)
 
     @property
+    def is_alive(self) -> bool:
+        """Whether the server that was started still runs."""
+        try:
+            os.kill(self.pid, 0)
+        except (OSError, ValueError, IndexError):  # no process, or no file that names one any more
+            return False
+        return True
+
+    @property
     def pid(self) -> int:
         """The postmaster's process id, for tests that stop or kill it."""
         return int((self.data / "postmaster.pid").read_text().splitlines()[0])
