@@ -46,7 +46,7 @@ class Session:
         return connect(self.given.replay(), "lambda")
 
     def overridden(self, url: str | None, replay_url: str | None, *, as_json: bool) -> Session:
-        """This session with what was given (again) behind the command's name."""
+        """The same with what was given (again) behind the command's name."""
         return Session(
             Given(url or self.given.url, replay_url or self.given.replay_url), Output(as_json or self.output.as_json)
         )
