@@ -21,6 +21,7 @@ from forbear.attempting import Attempted, attempt
 from forbear.db import Unavailable
 from forbear.leases import Lease
 from forbear.policy.breaker import Breaker, after
+from forbear.policy.verdict import Verdict
 from forbear.sender import Sender
 from forbear.store import BreakerChange, Outlook, Store
 
@@ -42,6 +43,8 @@ ABANDON_BEFORE_END_S = 3.0
 STOP_WITHIN_S = 7.0
 CALL_HELP_AFTER_S = 1.0
 LATER_S = 0.5
+# A result's outcome, and what counts it.
+TALLIED = {"delivered": "delivered", "retry": "retried", "dead": "dead", "return": "returned"}
 
 
 class Waking(Protocol):
@@ -268,23 +271,22 @@ class ClaimLoop:
 
     async def _record(self, batch: list[Attempted]) -> None:
         changes = self._changes(_by_lane(batch))
-        waits: dict[UUID, float] = defaultdict(float)
-        for one in batch:
-            if one.hold_lane_s is not None:
-                lane = one.result.lease.lane.endpoint_id
-                waits[lane] = max(waits[lane], one.hold_lane_s)
-        gone = {one.result.lease.lane.endpoint_id for one in batch if one.outcome.verdict == "gone"}
-        settled = await self._store.settle([one.result for one in batch], changes, waits, sorted(gone))
+        settled = await self._store.settle([one.result for one in batch], changes, _waits(batch), _gone(batch))
         for change in changes:
             self._breakers[change.endpoint_id] = change.after
         on_time = [one for place, one in enumerate(batch) if place not in settled.late]
         for one in on_time:
-            kind = {"delivered": "delivered", "retry": "retried", "dead": "dead", "return": "returned"}
-            name = kind[one.result.outcome]
+            name = TALLIED[one.result.outcome]
             setattr(self.tally, name, getattr(self.tally, name) + 1)
         self.tally.settled += len(on_time)
         self.tally.late += len(settled.late)
         await self._judge_again(settled.stale, _by_lane(on_time))
+        if settled.late:
+            # Lanes with late results were left as they were; what came on time still holds and disables them.
+            mixed = {batch[place].result.lease.lane.endpoint_id for place in settled.late}
+            again = [one for one in on_time if one.result.lease.lane.endpoint_id in mixed]
+            if _waits(again) or _gone(again):
+                await self._store.settle([], (), _waits(again), _gone(again))
 
     def _changes(self, lanes: dict[UUID, list[Attempted]]) -> list[BreakerChange]:
         """The breakers that results change, in the order of their lanes."""
@@ -388,6 +390,21 @@ class ClaimLoop:
         await self._changed.wait()
         timer.cancel()
         self._changed.clear()
+
+
+def _waits(batch: list[Attempted]) -> dict[UUID, float]:
+    """For how many seconds whose deliveries must wait, since a 429 or a 503 said so."""
+    waits: dict[UUID, float] = defaultdict(float)
+    for one in batch:
+        if one.hold_lane_s is not None:
+            lane = one.result.lease.lane.endpoint_id
+            waits[lane] = max(waits[lane], one.hold_lane_s)
+    return waits
+
+
+def _gone(batch: list[Attempted]) -> list[UUID]:
+    """The endpoints that answered 410."""
+    return sorted({one.result.lease.lane.endpoint_id for one in batch if one.outcome.verdict is Verdict.GONE})
 
 
 def _by_lane(batch: list[Attempted]) -> dict[UUID, list[Attempted]]:

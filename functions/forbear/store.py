@@ -257,9 +257,7 @@ class Store:
     async def give_up(self, leases: Sequence[Lease]) -> None:
         """End leases whose attempts were broken off: they are taken over at once and not when they lapse."""
         await self._rows(
-            "UPDATE forbear.queue q SET lease_until = forbear.now()"
-            " FROM unnest(%s::uuid[], %s::uuid[]) AS l (id, token)"
-            " WHERE q.id = l.id AND q.lease_token = l.token RETURNING q.id",
+            "SELECT forbear.end_leases(%s::uuid[], %s::uuid[]) AS done",
             ([lease.delivery_id for lease in leases], [lease.token for lease in leases]),
         )
         await self.reap()

@@ -45,3 +45,36 @@ def test_late_failures_of_a_claimer_that_was_frozen_open_no_breaker(connection: 
     state = breaker(connection, endpoint_id)
     assert (state.state, state.failures) == (BreakerState.CLOSED, 0)
     assert one(connection, "SELECT disabled_at FROM forbear.lanes WHERE endpoint_id = %s", gone_id) is None
+
+
+def test_what_came_on_time_beside_a_late_result_still_disables_and_holds(
+    connection: Connection, database_url: str
+) -> None:
+    gone_id = make_endpoint(connection, tenant="gone")
+    busy_id = make_endpoint(connection, tenant="busy")
+    for tenant in ("gone", "busy"):
+        post(connection, b"late", b"on time", tenant=tenant)
+
+    async def half_late() -> Any:
+        together = asyncio.Event()
+
+        async def script(request: Any) -> Response:
+            await together.wait()
+            return answer(429, retry_after="600") if str(request.url).endswith("/busy") else answer(410)
+
+        sender = ScriptedSender(lambda request, number: script(request) if number < 4 else answer(200))
+        claimer = Claimer(database_url, sender)
+        async with running(claimer, 30) as task:
+            await until(lambda: len(claimer.sender.requests) == 4)
+            connection.execute(
+                "UPDATE forbear.queue SET lease_until = forbear.now() WHERE event_id IN"
+                " (SELECT id FROM forbear.events WHERE payload = 'late')"
+            )
+            together.set()
+            return await task  # with nothing that may go, it falls asleep
+
+    connection.execute("UPDATE forbear.endpoints SET url = url || 'busy' WHERE id = %s", (busy_id,))
+    assert run(half_late()).late == 2
+    held = "SELECT disabled_reason IS NOT NULL, wait_until > forbear.now() FROM forbear.lanes WHERE endpoint_id = %s"
+    assert connection.execute(held, (gone_id,)).fetchone() == (True, False)
+    assert connection.execute(held, (busy_id,)).fetchone() == (False, True)

@@ -228,6 +228,19 @@ BEGIN
 END
 $$;
 
+-- Lets leases lapse now that their holder will not use: its time is up. Parallel arrays.
+CREATE FUNCTION forbear.end_leases(p_ids uuid[], p_tokens uuid[]) RETURNS void
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_material = off
+AS $$
+BEGIN
+    UPDATE forbear.queue q SET lease_until = forbear.now()
+    FROM unnest(p_ids, p_tokens) AS l (id, token)
+    WHERE q.id = l.id AND q.lease_token IS NOT DISTINCT FROM l.token;
+END
+$$;
+
 -- Takes over leases that have lapsed: their claimer died, or froze. Each leaves an attempt with the verdict `lost`, for
 -- nobody knows whether the receiver got it; it does not move the schedule on. After the fifth in a generation the
 -- delivery is dead, so that a payload which kills its sender ends too. Gives the number taken over.
