@@ -1,8 +1,8 @@
 """The claim loop: lease what is due, send it, settle what came of it, until there is nothing to do or time is up.
 
-Owns the claimer's course: when to claim, settle, take over, hand on and go to sleep. One coroutine talks to the
-database, one statement after another; attempts run beside it and hand their results over, so that batches grow by
-themselves while the database is busy. Knows no SQL and no AWS.
+Owns the claimer's course: when to claim, settle, take over, hand on and go to sleep; what settling does is `settling`'s.
+One coroutine talks to the database, one statement after another; attempts run beside it and hand their results over, so
+that batches grow by themselves while the database is busy. Knows no SQL and no AWS.
 """
 
 from __future__ import annotations
@@ -11,23 +11,20 @@ import asyncio
 import logging
 import math
 import time
-from collections import defaultdict
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
-from uuid import UUID, uuid4
+from uuid import uuid4
 
-from forbear.attempting import Attempted, attempt
+from forbear.attempting import attempt
 from forbear.db import Unavailable
 from forbear.leases import Lease
-from forbear.policy.breaker import Breaker, after
-from forbear.policy.verdict import Verdict
 from forbear.sender import Sender
-from forbear.store import BreakerChange, Outlook, Store
+from forbear.settling import BATCH, Settling, Tally
+from forbear.store import Outlook, Store
 
 logger = logging.getLogger(__name__)
 
-BATCH = 500
 # An awake claimer looks this often whether there is something new; nobody calls it while its mark says it is awake.
 LOOK_EVERY_S = 0.02
 MARK_FOR_S = 5.0
@@ -43,8 +40,6 @@ ABANDON_BEFORE_END_S = 3.0
 STOP_WITHIN_S = 7.0
 CALL_HELP_AFTER_S = 1.0
 LATER_S = 0.5
-# A result's outcome, and what counts it.
-TALLIED = {"delivered": "delivered", "retry": "retried", "dead": "dead", "return": "returned"}
 
 
 class Waking(Protocol):
@@ -71,20 +66,6 @@ class Limits:
     tick_s: float = 60.0
 
 
-@dataclass(slots=True)
-class Tally:
-    """What a claimer did in its life: attempts by verdict, and everything else it moved."""
-
-    claimed: int = 0
-    settled: int = 0
-    delivered: int = 0
-    retried: int = 0
-    dead: int = 0
-    returned: int = 0
-    late: int = 0
-    reaped: int = 0
-
-
 class ClaimLoop:
     """One claimer's life.
 
@@ -99,6 +80,7 @@ class ClaimLoop:
     def __init__(self, store: Store, sender: Sender, waking: Waking, limits: Limits, rng: Random) -> None:
         self.id = uuid4()
         self.tally = Tally()
+        self._settling = Settling(store, self.tally)
         self._store = store
         self._sender = sender
         self._waking = waking
@@ -106,11 +88,9 @@ class ClaimLoop:
         self._rng = rng
         self._tasks: dict[asyncio.Task[None], Lease] = {}
         self._bytes = 0
-        self._results: list[Attempted] = []
         self._changed = asyncio.Event()
         self._stopping = False
         self._end = float("inf")
-        self._breakers: dict[UUID, Breaker] = {}
         self._marked_at = self._reaped_at = self._stepped_at = self._claimed_at = -1e9
         self._busy_at = time.monotonic()
         self._full_since: float | None = None
@@ -139,7 +119,7 @@ class ClaimLoop:
                 if over and not handed_on:
                     handed_on = True
                     await self._hand_on()
-                if over and not self._tasks and not self._results:
+                if over and not self._tasks and not self._settling.results:
                     return self.tally
                 try:
                     asleep = await self._turn(claiming=not over)
@@ -187,8 +167,8 @@ class ClaimLoop:
         if now - self._reaped_at > REAP_EVERY_S:
             self.tally.reaped += await self._store.reap()
             self._reaped_at = now
-        if self._results:
-            await self._settle()
+        if self._settling.results:
+            await self._settling.settle()
             self._busy_at = time.monotonic()
         claimed = await self._claim() if claiming and self._may_claim() else 0
         if claiming:
@@ -199,7 +179,7 @@ class ClaimLoop:
                     self._busy_at = time.monotonic()
         if claimed:
             self._busy_at = time.monotonic()
-        elif not self._results:
+        elif not self._settling.results:
             if claiming and not self._tasks and await self._rest():
                 return True
             await self._wait(LOOK_EVERY_S)
@@ -221,8 +201,8 @@ class ClaimLoop:
         slots = min(self._free(), BATCH)
         leases = await self._store.claim(slots, self._limits.payload_bytes - self._bytes, self._free())
         self._claimed_at = time.monotonic()
+        self._settling.learn(leases)
         for lease in leases:
-            self._breakers[lease.lane.endpoint_id] = lease.lane.breaker
             self._bytes += len(lease.payload)
             task = asyncio.create_task(self._attempt(lease))
             self._tasks[task] = lease
@@ -232,7 +212,7 @@ class ClaimLoop:
 
     async def _attempt(self, lease: Lease) -> None:
         attempted = await attempt(lease, self._sender, self._store.now, self._rng)
-        self._results.append(attempted)
+        self._settling.results.append(attempted)
         self._changed.set()
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -251,69 +231,6 @@ class ClaimLoop:
             outlook = await self._store.outlook(self.id)
             if outlook.others + 1 < self._limits.claimers and outlook.next_at and outlook.next_at <= outlook.clock:
                 await self._waking.call("full")
-
-    async def _settle(self) -> None:
-        """Record a batch. What the database refuses is halved until it is alone: one result must not stop the rest."""
-        parts = [self._results[:BATCH]]
-        self._results = self._results[BATCH:]
-        while parts:
-            batch = parts.pop()
-            try:
-                await self._record(batch)
-            except (Unavailable, asyncio.CancelledError):
-                self._results = [*batch, *(one for part in parts for one in part), *self._results]
-                raise
-            except Exception:
-                if len(batch) == 1:
-                    logger.exception("a result cannot be recorded; its lease lapses and the attempt counts as lost")
-                else:
-                    parts += [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
-
-    async def _record(self, batch: list[Attempted]) -> None:
-        changes = self._changes(_by_lane(batch))
-        settled = await self._store.settle([one.result for one in batch], changes, _waits(batch), _gone(batch))
-        for change in changes:
-            self._breakers[change.endpoint_id] = change.after
-        on_time = [one for place, one in enumerate(batch) if place not in settled.late]
-        for one in on_time:
-            name = TALLIED[one.result.outcome]
-            setattr(self.tally, name, getattr(self.tally, name) + 1)
-        self.tally.settled += len(on_time)
-        self.tally.late += len(settled.late)
-        await self._judge_again(settled.stale, _by_lane(on_time))
-        if settled.late:
-            # Lanes with late results were left as they were; what came on time still holds and disables them.
-            mixed = {batch[place].result.lease.lane.endpoint_id for place in settled.late}
-            again = [one for one in on_time if one.result.lease.lane.endpoint_id in mixed]
-            if _waits(again) or _gone(again):
-                await self._store.settle([], (), _waits(again), _gone(again))
-
-    def _changes(self, lanes: dict[UUID, list[Attempted]]) -> list[BreakerChange]:
-        """The breakers that results change, in the order of their lanes."""
-        changes = []
-        for endpoint_id in sorted(lanes):
-            before = self._breakers[endpoint_id]
-            rule = lanes[endpoint_id][0].result.lease.lane.policy.breaker
-            changed = after(rule, before, [one.outcome for one in lanes[endpoint_id]], self._store.now())
-            if changed is not before:
-                changes.append(BreakerChange(endpoint_id, before, changed))
-        return changes
-
-    async def _judge_again(self, stale: dict[UUID, Breaker], lanes: dict[UUID, list[Attempted]]) -> None:
-        """Another claimer changed these breakers meanwhile: judge the same outcomes from what they are now.
-
-        Late results do not count again: if this batch is settled for the second time, they have been counted.
-        """
-        for _ in range(5):
-            self._breakers.update(stale)
-            changes = self._changes({endpoint_id: lanes[endpoint_id] for endpoint_id in stale if endpoint_id in lanes})
-            if not changes:
-                return
-            stale = (await self._store.settle([], changes)).stale
-            for change in changes:
-                self._breakers[change.endpoint_id] = stale.get(change.endpoint_id, change.after)
-        if stale:
-            logger.warning("%d breakers changed too often to count this batch's failures", len(stale))
 
     async def _rest(self) -> bool:
         """Nothing in hand and nothing due: see what is next, and go to sleep if it is far. True: asleep."""
@@ -371,12 +288,12 @@ class ClaimLoop:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
-            while self._results:
-                await self._settle()
+            while self._settling.results:
+                await self._settling.settle()
             if leases:
                 await self._store.give_up(leases)
         except Unavailable as error:
-            logger.warning("database unavailable, %d results unsettled: %s", len(self._results), error)
+            logger.warning("database unavailable, %d results unsettled: %s", len(self._settling.results), error)
 
     async def _forget_mark(self) -> None:
         try:
@@ -390,26 +307,3 @@ class ClaimLoop:
         await self._changed.wait()
         timer.cancel()
         self._changed.clear()
-
-
-def _waits(batch: list[Attempted]) -> dict[UUID, float]:
-    """For how many seconds whose deliveries must wait, since a 429 or a 503 said so."""
-    waits: dict[UUID, float] = defaultdict(float)
-    for one in batch:
-        if one.hold_lane_s is not None:
-            lane = one.result.lease.lane.endpoint_id
-            waits[lane] = max(waits[lane], one.hold_lane_s)
-    return waits
-
-
-def _gone(batch: list[Attempted]) -> list[UUID]:
-    """The endpoints that answered 410."""
-    return sorted({one.result.lease.lane.endpoint_id for one in batch if one.outcome.verdict is Verdict.GONE})
-
-
-def _by_lane(batch: list[Attempted]) -> dict[UUID, list[Attempted]]:
-    """The results by endpoint, in the order in which the attempts ended."""
-    lanes: dict[UUID, list[Attempted]] = defaultdict(list)
-    for one in sorted(batch, key=lambda attempted: attempted.finished):
-        lanes[one.result.lease.lane.endpoint_id].append(one)
-    return lanes
