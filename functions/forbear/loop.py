@@ -1,8 +1,8 @@
 """The claim loop: lease what is due, send it, settle what came of it, until there is nothing to do or time is up.
 
-Owns the claimer's course: when to claim, settle, take over, hand on and go to sleep; what settling does is `settling`'s.
-One coroutine talks to the database, one statement after another; attempts run beside it and hand their results over, so
-that batches grow by themselves while the database is busy. Knows no SQL and no AWS.
+Owns the claimer's course: when to claim, settle, take over, hand on and go to sleep; what settling does stands in
+`settling`. One coroutine talks to the database, one statement after another; attempts run beside it and hand their
+results over, so that batches grow by themselves while the database is busy. Knows no SQL and no AWS.
 """
 
 from __future__ import annotations
