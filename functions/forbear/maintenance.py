@@ -17,6 +17,7 @@ from forbear.db import CONNECTION_OPTIONS, make_partitions, statement
 
 logger = logging.getLogger(__name__)
 
+LOCK = "hashtextextended('forbear.maintenance', 0)"
 EVERY = timedelta(hours=1)
 KEYS_A_STEP = 5_000
 # Detaching a partition waits for transactions that may still see it. Somebody's forgotten one must not hold up the
@@ -36,19 +37,21 @@ def maintain(url: str, retention_days: int) -> list[str]:
     """
     patience = f"-c statement_timeout={PATIENCE_S}s"
     with psycopg.connect(url, **(CONNECTION_OPTIONS | {"options": patience})) as connection:  # type: ignore[arg-type]  # see forbear.db
-        locked = connection.execute(
-            "SELECT pg_try_advisory_lock(hashtextextended('forbear.maintenance', 0))"
-        ).fetchone()
-        if locked != (True,):
-            return []  # somebody else is at it; the lock goes with that connection
-        make_partitions(connection)
-        # Noted before the rest, which may fail: not every claimer that starts should try it again.
-        connection.execute("UPDATE forbear.control SET maintained_at = forbear.now()")
-        purge_keys(connection)
-        connection.execute(
-            "DELETE FROM forbear.replays WHERE ended_at < forbear.now() - %s", (timedelta(days=retention_days),)
-        )
-        return drop_old_partitions(connection, retention_days)
+        if connection.execute(f"SELECT pg_try_advisory_lock({LOCK})").fetchone() != (True,):
+            return []  # somebody else is at it
+        try:
+            make_partitions(connection)
+            # Noted before the rest, which may fail: not every claimer that starts should try it again.
+            connection.execute("UPDATE forbear.control SET maintained_at = forbear.now()")
+            purge_keys(connection)
+            connection.execute(
+                "DELETE FROM forbear.replays WHERE ended_at < forbear.now() - %s", (timedelta(days=retention_days),)
+            )
+            return drop_old_partitions(connection, retention_days)
+        finally:
+            # The server notices a closed connection a moment later: until then the next one would find it locked.
+            if not connection.closed:
+                connection.execute(f"SELECT pg_advisory_unlock({LOCK})")
 
 
 def drop_old_partitions(connection: psycopg.Connection[Any], retention_days: int) -> list[str]:

@@ -286,3 +286,16 @@ def test_maintenance_is_noted(connection: Connection, database_url: str) -> None
     assert fetch(
         connection, "SELECT forbear.now() - maintained_at < interval '1 minute' AS recent FROM forbear.control"
     ).recent
+
+
+def test_housekeeping_lets_its_lock_go_before_the_server_notices_that_it_has_hung_up(
+    connection: Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_open: list[Connection] = []
+    with monkeypatch.context() as slow_server:
+        slow_server.setattr(psycopg.Connection, "__exit__", lambda self, *_: left_open.append(self))
+        maintain(database_url, DAYS)
+    (its_own,) = left_open
+    ours = "pid = " + str(its_own.info.backend_pid)
+    assert count(connection, f"pg_locks WHERE locktype = 'advisory' AND {ours}") == 0
+    its_own.close()
