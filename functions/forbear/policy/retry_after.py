@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 
 # More digits than the seconds between any two HTTP-dates have (years 0001 to 9999) are no wait that anybody means.
 _MOST_DIGITS = 12
+# More places than a program prints that writes the whole of a floating-point number.
+_MOST_DECIMALS = 24
 
-_DIGITS = re.compile(r"[0-9]+")
+_SECONDS = re.compile(r"([0-9]++)(?:\.([0-9]++))?")  # possessive: nothing is looked at twice, however long
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAY_NAME = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _LONG_DAY_NAME = r"(?:Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday)"
@@ -27,19 +29,23 @@ _DATES = (
 )
 
 
-def parse(values: Sequence[str], received_at: datetime) -> float | None:
+def parse(values: Sequence[str], received_at: datetime, *, fractions: bool = False) -> float | None:
     """How long a receiver asks to wait, in seconds from the arrival of its answer.
 
     - `120` and `  120  ` are 120 seconds; leading zeros are fine.
+    - `0.503` is that part of a second where `fractions` are accepted, with digits on both sides of the point and up to
+      24 behind it; elsewhere it gives None.
     - A date (IMF-fixdate, RFC 850, asctime) is the time until then. A date in the past gives None: it asks for nothing.
     - Several headers, even equal ones, and a list in one header (`120, 60`) give None: the field is no list (RFC 9110
       sections 5.3 and 10.2.3), and nobody can say which one is meant.
-    - More than 12 significant digits give None rather than the longest wait: such a number is a fault, not a wish.
-    - Anything else gives None: signs, fractions, exponents, units, other scripts' digits, words, nothing.
+    - More than 12 significant digits of whole seconds give None rather than the longest wait: such a number is a fault,
+      not a wish.
+    - Anything else gives None: signs, exponents, units, other scripts' digits, words, nothing.
 
     Args:
         values: The values of every `Retry-After` header of the answer, in order, decoded as latin-1.
         received_at: When the answer arrived, timezone-aware, by the database's clock.
+        fractions: Whether fractions of a second are read. RFC 9110 knows none, some servers send them.
 
     Returns:
         Seconds, 0 or more and finite, before any cap; None when there is no hint that can be understood. Never raises
@@ -48,18 +54,20 @@ def parse(values: Sequence[str], received_at: datetime) -> float | None:
     if len(values) != 1:
         return None
     text = values[0].strip(" \t")  # optional white space of RFC 9110 section 5.6.3; str.strip() would take far more
-    if _DIGITS.fullmatch(text):
-        return _delay_seconds(text)
+    if match := _SECONDS.fullmatch(text):
+        return _delay_seconds(match[1], match[2]) if fractions or match[2] is None else None
     for form in _DATES:
         if match := form.fullmatch(text):
             return _seconds_until(match, received_at.astimezone(UTC))
     return None
 
 
-def _delay_seconds(digits: str) -> float | None:
-    """`1*DIGIT` as seconds. A policy that accepts fractions of a second widens this form and nothing else."""
-    significant = digits.lstrip("0") or "0"
-    return float(significant) if len(significant) <= _MOST_DIGITS else None
+def _delay_seconds(whole: str, decimals: str | None) -> float | None:
+    """Digits before a decimal point, and behind it if there is one, as seconds; None for too many of them."""
+    significant = whole.lstrip("0") or "0"
+    if len(significant) > _MOST_DIGITS or len(decimals or "") > _MOST_DECIMALS:
+        return None
+    return float(f"{significant}.{decimals or '0'}")
 
 
 def _seconds_until(date: re.Match[str], received_at: datetime) -> float | None:

@@ -10,8 +10,8 @@ from enum import StrEnum
 from random import Random
 
 from forbear.policy import retry_after
-from forbear.policy.model import Policy, Schedule
-from forbear.policy.schedule import gap_s, jittered_s
+from forbear.policy.model import Policy, RetryAfterRule, Verdicts
+from forbear.policy.schedule import gap_s, jittered_s, spread_s
 
 
 class ErrorClass(StrEnum):
@@ -49,6 +49,8 @@ class DeadReason(StrEnum):
     GONE = "gone"
     UNSENDABLE = "unsendable"
     LOST = "lost"
+    # Nothing decides this one here: the claim does, under `breaker.dead_letter`.
+    CIRCUIT_OPEN = "circuit_open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +93,12 @@ class Decision:
         verdict: What the attempt's result amounts to.
         delay_s: Seconds from the answer's arrival to the next attempt; None when the delivery ends here.
         dead: Why it ends without success; None on success and when there is a next attempt.
-        retry_after_s: What the receiver asked for, in seconds before the cap; None without a header that can be
-            understood, on an answer that is not retryable, and under a policy that ignores the header.
-        retry_after_honoured: Whether the next attempt waits at least that long, or as long as the policy's cap.
-        hold_lane_s: For how many seconds the whole lane has to wait, because a 429 or a 503 said so; None if none did.
-            It holds for the other deliveries even when this one ends.
+        retry_after_s: What the receiver asked for, in seconds before the policy's bounds; None without a header that
+            can be understood, on an answer that is not retryable, and under a policy that ignores the header.
+        retry_after_honoured: Whether there is a next attempt and it waits for that, within the policy's bounds. Not so
+            for a wait that the policy does not believe.
+        hold_lane_s: For how many seconds the whole lane has to wait, because a 429 or a 503 said so and the policy
+            honours it; None if none did. It holds for the other deliveries even when this one ends.
     """
 
     verdict: Verdict
@@ -107,30 +110,46 @@ class Decision:
 
 
 _RETRYABLE = frozenset({Verdict.RETRY, Verdict.LIMITED})
-# 408 Request Timeout, 425 Too Early and 429 Too Many Requests are about this moment, not about this request.
-_TRANSIENT_4XX = frozenset({408, 425, 429})
 # RFC 6585 section 4 and RFC 9110 section 15.6.4: these two speak of the server's load, so of every delivery to it.
 _ABOUT_THE_WHOLE_LANE = frozenset({429, 503})
 
 
-def classify(answer: Answer) -> Verdict:
+def classify(verdicts: Verdicts, answer: Answer) -> Verdict:
     """The verdict on an attempt's result.
 
-    2xx is success; 410 (RFC 9110 section 15.5.11) gone; 408, 425, 429 and 5xx are retried; any other 4xx is retried a
-    few times; 3xx is permanent, because redirects are never followed. Every error is retried but `UNSENDABLE`, which no
-    retry can mend. What is no final status at all (1xx, 600 and up, none) counts as a server's fault, as RFC 9110
-    section 15 has it for invalid statuses.
+    A status has the verdict of the list that it stands in, or else of the list that its class stands in. Every error is
+    retried but `UNSENDABLE`, which no retry can mend. What is no final status at all (1xx, 600 and up, none) is retried
+    like a server's fault, as RFC 9110 section 15 has it for invalid statuses.
+
+    Args:
+        verdicts: What the policy makes of the statuses.
+        answer: What the attempt saw.
     """
     if answer.error is not None:
         return Verdict.PERMANENT if answer.error is ErrorClass.UNSENDABLE else Verdict.RETRY
-    status = answer.status
-    if status is None or not 200 <= status < 500 or status in _TRANSIENT_4XX:
+    if answer.status is None:
         return Verdict.RETRY
-    if status < 300:
+    return (
+        _listed(verdicts, str(answer.status))
+        or _listed(verdicts, f"{answer.status // 100}xx")
+        or Verdict.RETRY  # an invalid status: the lists hold every class from 2xx to 5xx, and nothing else
+    )
+
+
+def _listed(verdicts: Verdicts, name: str) -> Verdict | None:
+    """The verdict in whose list a status or a class stands; None if it stands in none.
+
+    Searching five short tuples takes no longer than hashing the policy's verdicts, so there is no table to keep.
+    """
+    if name in verdicts.success:
         return Verdict.SUCCESS
-    if status < 400:
+    if name in verdicts.retry:
+        return Verdict.RETRY
+    if name in verdicts.limited:
+        return Verdict.LIMITED
+    if name in verdicts.permanent:
         return Verdict.PERMANENT
-    return Verdict.GONE if status == 410 else Verdict.LIMITED
+    return Verdict.GONE if name in verdicts.gone else None
 
 
 def decide(policy: Policy, answer: Answer, progress: Progress, now: datetime, rng: Random) -> Decision:
@@ -144,10 +163,10 @@ def decide(policy: Policy, answer: Answer, progress: Progress, now: datetime, rn
         rng: The source of randomness for jitter.
 
     Returns:
-        The decision. Where a hint is obeyed the delay is at least `min(hint, policy.retry_after.cap_s)`, and jitter
-        only adds to that.
+        The decision. Where a hint is honoured, jitter only adds to it, and it changes neither how many retries there
+        are nor how long the window is.
     """
-    verdict = classify(answer)
+    verdict = classify(policy.verdicts, answer)
     if verdict not in _RETRYABLE:
         return Decision(
             verdict=verdict,
@@ -157,22 +176,23 @@ def decide(policy: Policy, answer: Answer, progress: Progress, now: datetime, rn
             retry_after_honoured=False,
             hold_lane_s=None,
         )
-    hint_s = retry_after.parse(answer.retry_after, now) if policy.retry_after.mode == "floor" else None
-    floor_s = None if hint_s is None else min(hint_s, policy.retry_after.cap_s)
+    rule = policy.retry_after
+    hint_s = None if rule.mode == "ignore" else retry_after.parse(answer.retry_after, now, fractions=rule.fractions)
+    wait_s = None if hint_s is None else _honoured_s(rule, hint_s)
     dead: DeadReason | None = None
     delay_s: float | None = None
     if verdict is Verdict.LIMITED and progress.limited + 1 >= policy.verdicts.limited_attempts:
         dead = DeadReason.PERMANENT
     else:
-        delay_s = _next_delay_s(policy.schedule, progress, floor_s or 0.0, now, rng)
+        delay_s = _next_delay_s(policy, progress, wait_s, now, rng)
         dead = DeadReason.EXHAUSTED if delay_s is None else None
     return Decision(
         verdict=verdict,
         delay_s=delay_s,
         dead=dead,
         retry_after_s=hint_s,
-        retry_after_honoured=floor_s is not None and delay_s is not None,
-        hold_lane_s=floor_s if answer.status in _ABOUT_THE_WHOLE_LANE else None,
+        retry_after_honoured=wait_s is not None and delay_s is not None,
+        hold_lane_s=wait_s if answer.status in _ABOUT_THE_WHOLE_LANE else None,
     )
 
 
@@ -185,12 +205,28 @@ def _ends_at_once(verdict: Verdict, answer: Answer) -> DeadReason | None:
     return DeadReason.GONE if verdict is Verdict.GONE else DeadReason.PERMANENT
 
 
-def _next_delay_s(schedule: Schedule, progress: Progress, floor_s: float, now: datetime, rng: Random) -> float | None:
-    """Seconds to the next attempt, at least `floor_s`; None when there is none, by the retries or by the window."""
+def _honoured_s(rule: RetryAfterRule, hint_s: float) -> float | None:
+    """How long a wait that was asked for is within a policy's bounds, in seconds; None when it is not believed."""
+    if rule.mode == "floor":
+        return min(hint_s, rule.cap_s)
+    if rule.ignore_above_s is not None and hint_s > rule.ignore_above_s:
+        return None
+    return min(max(hint_s, rule.min_s), rule.cap_s)
+
+
+def _next_delay_s(policy: Policy, progress: Progress, wait_s: float | None, now: datetime, rng: Random) -> float | None:
+    """Seconds to the next attempt, at least `wait_s`; None when there is none, by the retries or by the window."""
+    schedule = policy.schedule
     gap = gap_s(schedule, progress.tries + 1)
     if gap is None:
         return None
-    delay_s = jittered_s(schedule, gap, rng, floor_s)
+    if wait_s is None or policy.retry_after.mode == "floor":
+        delay_s = jittered_s(schedule, gap, rng, wait_s or 0.0)
+    else:
+        # Exact: the wait takes the gap's place. Its jitter is no wider than that of either, so that "in a second" is
+        # not spread over the hours of a late gap, nor four hours over minutes more than the schedule ever spreads.
+        width_s = min(spread_s(schedule, gap)[1], spread_s(schedule, wait_s)[1])
+        delay_s = wait_s + rng.uniform(0.0, width_s)
     if schedule.window_s is not None:
         # Without an earlier attempt this one is the first, and the window begins with it.
         elapsed_s = 0.0 if progress.started_at is None else (now - progress.started_at).total_seconds()

@@ -1,112 +1,272 @@
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forbear.policy.breaker import Breaker, BreakerState, Outcome, after
 from forbear.policy.model import BreakerRule
-from forbear.policy.verdict import Answer, ErrorClass, Verdict, classify
+from forbear.policy.verdict import ErrorClass, Verdict
+from tests.functions.policy.outcomes import (
+    BATCHES,
+    BEGAN,
+    CLOSED,
+    NOW,
+    answered,
+    breakers,
+    failed,
+    outcomes,
+    rules,
+    seconds,
+)
 
-BEGAN = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
-NOW = BEGAN + timedelta(minutes=5)
 RULE = BreakerRule(failures=5, cooldown_s=30, cooldown_multiplier=2, cooldown_cap_s=600)
-CLOSED = Breaker(BreakerState.CLOSED, since=BEGAN, failures=0, trips=0, until=None, epoch=7, reason=None)
-HALF_OPEN = Breaker(BreakerState.HALF_OPEN, since=BEGAN, failures=5, trips=1, until=None, epoch=7, reason="5 failures")
+AT_ONCE = RULE.model_copy(update={"slow_start": False})
+CAP = 100
+OPEN = Breaker(
+    BreakerState.OPEN,
+    since=NOW,
+    failures=5,
+    trips=1,
+    until=NOW + seconds(30),
+    epoch=8,
+    reason="5 failures in a row, the last: 503",
+)
+PROBE = Breaker(
+    BreakerState.HALF_OPEN_PROBE, since=BEGAN, failures=5, trips=1, until=None, epoch=7, reason="5 failures"
+)
+TRICKLE = Breaker(
+    BreakerState.HALF_OPEN_TRICKLE, since=NOW, failures=0, trips=3, until=None, epoch=7, reason="…", allows=4
+)
 
 
-def answered(status: int, epoch: int = 7, *, probe: bool = False) -> Outcome:
-    return Outcome(classify(Answer(status, None, ())), status, None, epoch, probe)
-
-
-def failed(error: ErrorClass, epoch: int = 7, *, probe: bool = False, status: int | None = None) -> Outcome:
-    return Outcome(classify(Answer(status, error, ())), status, error, epoch, probe)
-
-
-# Closed
+# Closed: failures in a row
 
 
 def test_the_fifth_failure_in_a_row_opens() -> None:
-    four = after(RULE, CLOSED, [answered(500)] * 4, NOW)
+    four = after(RULE, CLOSED, [answered(500)] * 4, NOW, CAP)
     assert four == replace(CLOSED, failures=4)
-    five = after(RULE, four, [answered(503)], NOW)
-    assert five == Breaker(
-        BreakerState.OPEN,
-        since=NOW,
-        failures=5,
-        trips=1,
-        until=NOW + timedelta(seconds=30),
-        epoch=8,
-        reason="5 failures in a row, the last: 503",
-    )
-
-
-def test_a_batch_and_single_outcomes_end_alike() -> None:
-    one_by_one = CLOSED
-    for _ in range(5):
-        one_by_one = after(RULE, one_by_one, [answered(500)], NOW)
-    assert one_by_one == after(RULE, CLOSED, [answered(500)] * 5, NOW)
+    assert after(RULE, four, [answered(503)], NOW, CAP) == OPEN
 
 
 def test_a_transport_error_counts_and_is_named() -> None:
-    assert after(RULE, CLOSED, [failed(ErrorClass.TIMEOUT)] * 5, NOW).reason == "5 failures in a row, the last: timeout"
+    opened = after(RULE, CLOSED, [failed(ErrorClass.TIMEOUT)] * 5, NOW, CAP)
+    assert opened.reason == "5 failures in a row, the last: timeout"
 
 
 def test_a_single_failure_can_open_and_is_named_so() -> None:
-    opened = after(BreakerRule(failures=1), CLOSED, [failed(ErrorClass.DNS)], NOW)
+    opened = after(BreakerRule(failures=1), CLOSED, [failed(ErrorClass.DNS)], NOW, CAP)
     assert (opened.state, opened.reason) == (BreakerState.OPEN, "1 failure, the last: dns")
 
 
 def test_success_resets_the_count() -> None:
-    assert after(RULE, CLOSED, [*[answered(500)] * 4, answered(200), *[answered(500)] * 4], NOW).failures == 4
+    batch = [*[answered(500)] * 4, answered(200), *[answered(500)] * 4]
+    assert after(RULE, CLOSED, batch, NOW, CAP).failures == 4
 
 
 @pytest.mark.parametrize("status", [302, 400, 404, 410, 429])
 def test_what_only_shows_that_the_receiver_answers_neither_counts_nor_resets(status: int) -> None:
-    assert after(RULE, CLOSED, [answered(status)] * 100, NOW) is CLOSED
-    assert after(RULE, CLOSED, [answered(500), answered(status), answered(500)], NOW).failures == 2
+    assert after(RULE, CLOSED, [answered(status)] * 100, NOW, CAP) is CLOSED
+    assert after(RULE, CLOSED, [answered(500), answered(status), answered(500)], NOW, CAP).failures == 2
 
 
-def test_a_payload_that_cannot_be_sent_neither_counts_nor_resets() -> None:
-    assert after(RULE, CLOSED, [failed(ErrorClass.UNSENDABLE)] * 100, NOW) is CLOSED
+@pytest.mark.parametrize("error", [ErrorClass.UNSENDABLE, ErrorClass.INTERNAL])
+def test_what_went_wrong_on_our_side_neither_counts_nor_resets(error: ErrorClass) -> None:
+    assert after(RULE, CLOSED, [failed(error)] * 100, NOW, CAP) is CLOSED
+    assert after(RULE, TRICKLE, [failed(error)] * 100, NOW, CAP) is TRICKLE
 
 
 @pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504])
 def test_what_is_worth_a_retry_counts(status: int) -> None:
-    assert after(RULE, CLOSED, [answered(status)], NOW).failures == 1
+    assert after(RULE, CLOSED, [answered(status)], NOW, CAP).failures == 1
+
+
+def test_verdicts_count_as_they_stand_whoever_gave_them() -> None:
+    """A policy may call a 404 retryable; then it counts. And what it calls a success resets, and passes a probe."""
+    retried = replace(answered(404), verdict=Verdict.RETRY)
+    assert after(RULE, CLOSED, [retried], NOW, CAP).failures == 1
+    fine = replace(answered(503, probe=True), verdict=Verdict.SUCCESS)
+    assert after(RULE, replace(CLOSED, failures=4), [fine], NOW, CAP).failures == 0
+    assert after(AT_ONCE, PROBE, [fine], NOW, CAP).state is BreakerState.CLOSED
 
 
 def test_endless_success_writes_nothing() -> None:
-    assert after(RULE, CLOSED, [answered(200)] * 1_000, NOW) is CLOSED
+    assert after(RULE, CLOSED, [answered(200)] * 1_000, NOW, CAP) is CLOSED
 
 
 def test_a_batch_that_ends_where_it_began_writes_nothing() -> None:
     one = replace(CLOSED, failures=1)
-    assert after(RULE, one, [answered(200), answered(500)], NOW) is one
+    assert after(RULE, one, [answered(200), answered(500)], NOW, CAP) is one
 
 
 def test_outcomes_of_another_epoch_count_for_nothing() -> None:
-    assert after(RULE, CLOSED, [answered(500, epoch=6), answered(500, epoch=8)] * 50, NOW) is CLOSED
+    assert after(RULE, CLOSED, [answered(500, epoch=6), answered(500, epoch=8)] * 50, NOW, CAP) is CLOSED
 
 
 def test_what_was_in_flight_when_the_breaker_opened_counts_for_nothing() -> None:
-    opened = after(RULE, CLOSED, [answered(500)] * 5, NOW)
-    assert after(RULE, CLOSED, [answered(500)] * 100, NOW) == opened
-    assert after(RULE, opened, [answered(500), answered(200)] * 50, NOW + timedelta(seconds=5)) is opened
+    opened = after(RULE, CLOSED, [answered(500)] * 5, NOW, CAP)
+    assert after(RULE, CLOSED, [answered(500)] * 100, NOW, CAP) == opened
+    assert after(RULE, opened, [answered(500), answered(200)] * 50, NOW + seconds(5), CAP) is opened
 
 
 def test_a_threshold_that_was_lowered_opens_with_the_next_failure() -> None:
-    opened = after(BreakerRule(failures=2), replace(CLOSED, failures=4), [answered(500)], NOW)
+    opened = after(BreakerRule(failures=2), replace(CLOSED, failures=4), [answered(500)], NOW, CAP)
     assert (opened.state, opened.failures) == (BreakerState.OPEN, 5)
 
 
-# Half-open
+@pytest.mark.parametrize("breaker", [CLOSED, OPEN, PROBE, TRICKLE])
+def test_without_a_rule_the_breaker_stays_as_it_is(breaker: Breaker) -> None:
+    batch = [answered(500, breaker.epoch, probe=True), answered(200, breaker.epoch, probe=True)] * 50
+    assert after(None, breaker, batch, NOW, CAP) is breaker
 
 
+# Closed: within a time
+
+
+def settled(rule: BreakerRule, breaker: Breaker, statuses: dict[float, int]) -> Breaker:
+    """The breaker after answers at so many seconds, each settled by itself; stops where it opens."""
+    for at_s, status in statuses.items():
+        if breaker.state is BreakerState.CLOSED:
+            breaker = after(rule, breaker, [answered(status)], BEGAN + seconds(at_s), CAP)
+    return breaker
+
+
+WITHIN = BreakerRule(failures=5, within_s=60)
+
+
+def test_five_failures_in_a_row_within_a_minute_open() -> None:
+    opened = settled(WITHIN, CLOSED, dict.fromkeys((0, 15, 30, 45, 60), 503))
+    assert (opened.state, opened.since) == (BreakerState.OPEN, BEGAN + seconds(60))
+    assert opened.reason == "5 failures in a row within 60 s, the last: 503"
+
+
+def test_five_failures_in_a_row_over_more_than_a_minute_do_not_open() -> None:
+    assert settled(WITHIN, CLOSED, dict.fromkeys((0, 15, 30, 45, 60.5), 503)).state is BreakerState.CLOSED
+    assert settled(WITHIN, CLOSED, dict.fromkeys(range(0, 16_000, 16), 503)).state is BreakerState.CLOSED
+
+
+def test_the_last_five_of_a_long_row_open_it() -> None:
+    opened = settled(WITHIN, CLOSED, dict.fromkeys((0, 100, 200, 300, 301, 302, 303, 304, 305), 500))
+    assert (opened.failures, opened.since) == (8, BEGAN + seconds(304))
+
+
+def test_a_success_within_the_minute_starts_the_row_anew() -> None:
+    failing = settled(WITHIN, CLOSED, {0: 500, 1: 500, 2: 500, 3: 500, 4: 200, 5: 500, 6: 500, 7: 500, 8: 500})
+    assert (failing.state, failing.failures) == (BreakerState.CLOSED, 4)
+    assert settled(WITHIN, failing, {9: 500}).state is BreakerState.OPEN
+
+
+VOLUME = BreakerRule(failures=None, volume=20, volume_window_s=300)
+
+
+def test_twenty_failures_within_five_minutes_open_whatever_succeeds_between_them() -> None:
+    each_way = {at_s + half / 2: (500, 200)[half] for at_s in range(0, 400, 15) for half in (0, 1)}
+    opened = settled(VOLUME, CLOSED, each_way)
+    assert (opened.state, opened.since) == (BreakerState.OPEN, BEGAN + seconds(19 * 15))
+    assert opened.reason == "20 failures within 300 s, the last: 500"
+
+
+def test_twenty_failures_over_more_than_five_minutes_do_not_open() -> None:
+    each_way = {at_s + half / 2: (500, 200)[half] for at_s in range(0, 40_000, 16) for half in (0, 1)}
+    assert settled(VOLUME, CLOSED, each_way).state is BreakerState.CLOSED
+
+
+def test_a_row_and_a_volume_share_one_memory_and_keep_their_own_counts() -> None:
+    """The row ends with a success, the volume's window does not; nor may old failures lengthen a new row."""
+    both = BreakerRule(failures=3, within_s=60, volume=5, volume_window_s=300)
+    failing = settled(both, CLOSED, {0: 500, 1: 500, 2: 200, 3: 500, 4: 500})
+    assert (failing.state, failing.failures, len(failing.recent)) == (BreakerState.CLOSED, 2, 4)
+    in_a_row = settled(both, failing, {5: 500})
+    assert in_a_row.reason == "3 failures in a row within 60 s, the last: 500"
+    by_volume = settled(both, failing, {5: 200, 6: 500})
+    assert by_volume.reason == "5 failures within 300 s, the last: 500"
+
+
+@pytest.mark.parametrize(
+    ("row", "volume", "between", "reason"),
+    [
+        ((3, 300), (4, 10), 404, "3 failures in a row within 300 s"),
+        ((6, 600), (2, 10), 404, "6 failures in a row within 600 s"),
+        ((3, 10), (4, 300), 200, "4 failures within 300 s"),
+        ((2, 10), (6, 600), 200, "6 failures within 600 s"),
+    ],
+)
+def test_the_shared_memory_is_as_long_as_the_longer_of_the_two_needs(
+    row: tuple[int, float], volume: tuple[int, float], between: int, reason: str
+) -> None:
+    rule = BreakerRule(failures=row[0], within_s=row[1], volume=volume[0], volume_window_s=volume[1])
+    failing = {at_s + half / 2: (500, between)[half] for at_s in range(0, 2_000, 100) for half in (0, 1)}
+    assert settled(rule, CLOSED, failing).reason == f"{reason}, the last: 500"
+
+
+def test_the_volume_is_forgotten_in_one_write_once_its_window_has_passed() -> None:
+    failing = settled(VOLUME, CLOSED, {0: 500, 100: 500, 200: 200})
+    assert len(failing.recent) == 2
+    assert settled(VOLUME, failing, {350: 200}) is failing
+    assert settled(VOLUME, failing, {401: 200}) == CLOSED
+
+
+def test_nothing_is_remembered_that_the_rule_cannot_use() -> None:
+    failing = after(RULE, CLOSED, [answered(500)] * 4, NOW, CAP)
+    assert (failing.recent, failing.failing_since) == ((), None)
+    both = BreakerRule(failures=3, within_s=600, volume=5, volume_window_s=1)
+    each_way = {at_s + half / 2: (500, 200)[half] for at_s in range(0, 400, 15) for half in (0, 1)}
+    assert len(settled(both, CLOSED, each_way).recent) == 5
+
+
+FAILING = BreakerRule(failures=None, failing_s=1_200)
+
+
+def test_twenty_minutes_of_nothing_but_failures_open() -> None:
+    failing = settled(FAILING, CLOSED, dict.fromkeys((0, 1, 2, 3, 1_199), 502))
+    assert (failing.state, failing.failing_since) == (BreakerState.CLOSED, BEGAN)
+    opened = settled(FAILING, failing, {1_200: 502})
+    assert opened.reason == "nothing but failures for 1200 s, the last: 502"
+
+
+def test_a_success_starts_the_twenty_minutes_anew_and_a_404_does_not() -> None:
+    healed = settled(FAILING, CLOSED, {0: 502, 600: 200, 601: 502, 1_500: 502})
+    assert (healed.state, healed.failing_since) == (BreakerState.CLOSED, BEGAN + seconds(601))
+    assert settled(FAILING, CLOSED, {0: 502, 600: 404, 1_200: 502}).state is BreakerState.OPEN
+
+
+def test_twenty_minutes_end_with_a_failure_and_never_with_silence_or_a_429() -> None:
+    failing = settled(FAILING, CLOSED, {0: 502})
+    assert settled(FAILING, failing, {9_000: 429, 9_001: 404}) is failing
+
+
+def test_what_was_remembered_ends_with_the_opening() -> None:
+    """Or the first failure after a recovery would open it again."""
+    rule = BreakerRule(failures=None, volume=3, volume_window_s=300, failing_s=600)
+    opened = settled(rule, CLOSED, {0: 500, 1: 500, 2: 500})
+    assert (opened.state, opened.recent, opened.failing_since) == (BreakerState.OPEN, (), None)
+
+
+# Half-open: the probe
+
+
+@pytest.mark.parametrize("cap", [2, CAP])
 @pytest.mark.parametrize("status", [200, 204, 301, 400, 404, 408, 410, 425, 429, 499])
-def test_a_probe_answered_with_anything_under_500_closes(status: int) -> None:
-    assert after(RULE, replace(HALF_OPEN, trips=9), [answered(status, probe=True)], NOW) == Breaker(
+def test_a_probe_answered_with_anything_under_500_starts_a_trickle_of_two(status: int, cap: int) -> None:
+    assert after(RULE, replace(PROBE, trips=9), [answered(status, probe=True)], NOW, cap) == Breaker(
+        BreakerState.HALF_OPEN_TRICKLE,
+        since=NOW,
+        failures=0,
+        trips=9,
+        until=None,
+        epoch=8,
+        reason=f"the probe was answered: {status}",
+        allows=2,
+    )
+
+
+@pytest.mark.parametrize(("rule", "cap"), [(AT_ONCE, CAP), (RULE, 1)])
+@pytest.mark.parametrize("status", [200, 404, 410, 429])
+def test_without_a_slow_start_or_room_for_one_an_answered_probe_closes(
+    rule: BreakerRule, cap: int, status: int
+) -> None:
+    assert after(rule, replace(PROBE, trips=9), [answered(status, probe=True)], NOW, cap) == Breaker(
         BreakerState.CLOSED,
         since=NOW,
         failures=0,
@@ -129,138 +289,272 @@ def test_a_probe_answered_with_anything_under_500_closes(status: int) -> None:
     ],
 )
 def test_a_failed_probe_opens_with_a_longer_cool_down(outcome: Outcome, result: str) -> None:
-    assert after(RULE, HALF_OPEN, [outcome], NOW) == Breaker(
+    assert after(RULE, PROBE, [outcome], NOW, CAP) == Breaker(
         BreakerState.OPEN,
         since=NOW,
         failures=6,
         trips=2,
-        until=NOW + timedelta(seconds=60),
+        until=NOW + seconds(60),
         epoch=8,
         reason=f"the probe failed: {result}",
     )
 
 
-def test_a_probe_that_could_not_be_sent_lets_another_one_go_at_once() -> None:
+@pytest.mark.parametrize("error", [ErrorClass.UNSENDABLE, ErrorClass.INTERNAL])
+def test_a_probe_that_could_not_be_sent_lets_another_one_go_at_once(error: ErrorClass) -> None:
     """It says nothing about the receiver, and a half-open breaker without a probe in flight would wait for nobody."""
-    opened = after(RULE, HALF_OPEN, [failed(ErrorClass.UNSENDABLE, probe=True)], NOW)
+    opened = after(RULE, PROBE, [failed(error, probe=True)], NOW, CAP)
     assert (opened.state, opened.until, opened.epoch) == (BreakerState.OPEN, NOW, 8)
-    assert (opened.trips, opened.failures) == (HALF_OPEN.trips, HALF_OPEN.failures)
+    assert (opened.trips, opened.failures) == (PROBE.trips, PROBE.failures)
 
 
 def test_only_the_probe_decides() -> None:
-    assert after(RULE, HALF_OPEN, [answered(200), answered(500), answered(404)] * 10, NOW) is HALF_OPEN
+    assert after(RULE, PROBE, [answered(200), answered(500), answered(404)] * 10, NOW, CAP) is PROBE
 
 
 def test_a_probe_of_an_earlier_half_open_decides_nothing() -> None:
-    assert after(RULE, HALF_OPEN, [answered(200, epoch=6, probe=True)], NOW) is HALF_OPEN
+    assert after(RULE, PROBE, [answered(200, epoch=6, probe=True)], NOW, CAP) is PROBE
 
 
 def test_after_recovery_the_cool_down_begins_small_again() -> None:
-    closed = after(RULE, replace(HALF_OPEN, trips=9), [answered(200, probe=True)], NOW)
-    opened = after(RULE, closed, [answered(500, epoch=8)] * 5, NOW)
-    assert opened.until == NOW + timedelta(seconds=30)
+    closed = after(AT_ONCE, replace(PROBE, trips=9), [answered(200, probe=True)], NOW, CAP)
+    assert after(AT_ONCE, closed, [answered(500, epoch=8)] * 5, NOW, CAP).until == NOW + seconds(30)
 
 
 def test_the_cool_down_grows_to_its_cap_and_stays_there() -> None:
     waits = []
     for trips in (0, 1, 2, 3, 4, 5, 6, 10_000, 10**9):
-        until = after(RULE, replace(HALF_OPEN, trips=trips), [answered(500, probe=True)], NOW).until
+        until = after(RULE, replace(PROBE, trips=trips), [answered(500, probe=True)], NOW, CAP).until
         assert until is not None
         waits.append((until - NOW).total_seconds())
     assert waits == [30, 60, 120, 240, 480, 600, 600, 600, 600]
 
 
-# Properties
+# Half-open: the trickle
 
 
-@st.composite
-def breakers(draw: st.DrawFn) -> Breaker:
-    state = draw(st.sampled_from(BreakerState))
-    return Breaker(
-        state=state,
-        since=BEGAN,
-        failures=draw(st.integers(0, 4)) if state is BreakerState.CLOSED else draw(st.integers(1, 100)),
-        trips=draw(st.one_of(st.integers(0, 20), st.sampled_from([10_000, 10**9]))),
-        until=BEGAN + timedelta(seconds=30) if state is BreakerState.OPEN else None,
-        epoch=draw(st.integers(0, 3)),
-        reason=draw(st.sampled_from([None, "5 failures in a row, the last: 500"])),
+def test_a_trickle_doubles_whenever_its_width_was_answered() -> None:
+    three = after(RULE, TRICKLE, [answered(200)] * 3, NOW, CAP)
+    assert three == replace(TRICKLE, passed=3)
+    assert after(RULE, three, [answered(204)], NOW, CAP) == replace(TRICKLE, allows=8)
+
+
+@pytest.mark.parametrize(
+    ("cap", "widths"), [(2, [2]), (3, [2]), (5, [2, 4]), (8, [2, 4]), (100, [2, 4, 8, 16, 32, 64])]
+)
+def test_a_trickle_ends_where_the_next_doubling_would_reach_the_cap(cap: int, widths: list[int]) -> None:
+    breaker = replace(TRICKLE, allows=2)
+    seen = []
+    while breaker.allows is not None:
+        seen.append(breaker.allows)
+        breaker = after(RULE, breaker, [answered(200)] * breaker.allows, NOW, cap)
+    assert seen == widths
+    assert breaker == Breaker(
+        BreakerState.CLOSED,
+        since=NOW,
+        failures=0,
+        trips=0,
+        until=None,
+        epoch=8,
+        reason=f"no failure in the trickle up to {widths[-1]}",
     )
 
 
-@st.composite
-def outcomes(draw: st.DrawFn) -> Outcome:
-    error = draw(st.one_of(st.none(), st.none(), st.sampled_from(ErrorClass)))
-    status = draw(st.sampled_from([200, 204, 302, 404, 410, 429, 500, 503] + ([] if error is None else [None])))
-    verdict = classify(Answer(status, error, ()))
-    return Outcome(verdict, status, error, epoch=draw(st.integers(0, 5)), probe=draw(st.booleans()))
+def test_the_trickle_after_a_hold_begins_with_one() -> None:
+    held = replace(TRICKLE, allows=1, trips=0, failures=3)
+    assert after(RULE, held, [answered(200)], NOW, CAP) == replace(held, allows=2, failures=0)
 
 
-RULES = st.builds(
-    BreakerRule,
-    failures=st.integers(1, 6),
-    cooldown_s=st.floats(0.1, 60),
-    cooldown_multiplier=st.floats(1, 100),
-    cooldown_cap_s=st.floats(60, 86_400),
-)
-BATCHES = st.lists(outcomes(), max_size=40)
+@pytest.mark.parametrize("outcome", [answered(503), answered(408), failed(ErrorClass.TIMEOUT)])
+def test_any_failure_in_a_trickle_opens_with_a_longer_cool_down(outcome: Outcome) -> None:
+    opened = after(RULE, TRICKLE, [answered(200), outcome, answered(200)], NOW, CAP)
+    assert opened == Breaker(
+        BreakerState.OPEN,
+        since=NOW,
+        failures=1,
+        trips=4,
+        until=NOW + seconds(240),
+        epoch=8,
+        reason=f"a failure in the trickle of 4: {outcome.error or outcome.status}",
+    )
 
 
-@given(RULES, breakers(), BATCHES)
+def test_a_failure_in_the_trickle_after_a_hold_is_a_first_opening() -> None:
+    opened = after(RULE, replace(TRICKLE, allows=1, trips=0), [answered(500)], NOW, CAP)
+    assert (opened.trips, opened.until) == (1, NOW + seconds(30))
+
+
+def test_a_failure_of_an_earlier_width_still_opens() -> None:
+    wider = after(RULE, TRICKLE, [answered(200)] * 4, NOW, CAP)
+    assert (wider.allows, wider.epoch) == (8, TRICKLE.epoch)
+    assert after(RULE, wider, [answered(500)], NOW, CAP).state is BreakerState.OPEN
+
+
+@pytest.mark.parametrize("status", [302, 404, 410, 422])
+def test_other_answers_pass_in_a_trickle(status: int) -> None:
+    assert after(RULE, TRICKLE, [answered(status)], NOW, CAP).passed == 1
+
+
+def test_a_429_does_nothing_in_a_trickle() -> None:
+    assert after(RULE, TRICKLE, [answered(429)] * 100, NOW, CAP) is TRICKLE
+
+
+def test_an_endpoint_with_little_traffic_leaves_the_trickle_after_a_cool_down_without_a_failure() -> None:
+    started = replace(TRICKLE, since=NOW - seconds(30))
+    assert after(RULE, started, [answered(404, in_flight=1)], NOW, CAP).state is BreakerState.HALF_OPEN_TRICKLE
+    assert after(RULE, started, [answered(200)], NOW - seconds(0.1), CAP).state is BreakerState.HALF_OPEN_TRICKLE
+    closed = after(RULE, started, [answered(200, in_flight=3)], NOW, CAP)
+    assert (closed.state, closed.trips) == (BreakerState.CLOSED, 0)
+    assert closed.reason == "no failure in the trickle for 30 s"
+
+
+def test_a_backlog_goes_on_doubling_however_slowly_the_receiver_answers() -> None:
+    """Or a receiver that takes 10 seconds would get everything at once after a trickle of four."""
+    started = replace(TRICKLE, since=NOW - seconds(300))
+    assert after(RULE, started, [answered(200, in_flight=4)] * 4, NOW, CAP) == replace(started, allows=8)
+
+
+@pytest.mark.parametrize("latency_s", [0.05, 1, 5])
+@pytest.mark.parametrize("gap_s", [0, 5, 20])
+def test_from_recovery_to_closed_it_takes_minutes_and_not_a_day(latency_s: float, gap_s: float) -> None:
+    """The default policy, the longest cool-down, a receiver that is well again just after a probe: under 11 minutes."""
+    rule = BreakerRule()
+    clock = BEGAN
+    breaker = replace(PROBE, trips=1_000)
+    breaker = after(rule, breaker, [answered(500, probe=True)], clock, CAP)
+    recovered = clock
+    assert breaker.until is not None
+    clock = breaker.until + seconds(latency_s)  # what has failed is waiting, so a probe goes at once
+    breaker = replace(breaker, state=BreakerState.HALF_OPEN_PROBE, until=None, epoch=breaker.epoch + 1)  # the claim's
+    breaker = after(rule, breaker, [answered(200, breaker.epoch, probe=True)], clock, CAP)
+    while breaker.allows is not None:
+        clock += seconds(max(gap_s, latency_s))
+        arrived = 1 if gap_s else breaker.allows
+        batch = [answered(200, breaker.epoch, in_flight=arrived)] * arrived
+        breaker = after(rule, breaker, batch, clock, CAP)
+    assert breaker.state is BreakerState.CLOSED
+    assert clock - recovered < seconds(11 * 60)
+
+
+# Properties
+
+STEPS = st.integers(0, 200)
+
+
+@given(rules(), breakers(), BATCHES)
+@settings(max_examples=100)
 def test_an_open_breaker_always_knows_when_a_probe_may_go(
     rule: BreakerRule, breaker: Breaker, batch: list[Outcome]
 ) -> None:
-    result = after(rule, breaker, batch, NOW)
+    result = after(rule, breaker, batch, NOW, CAP)
     assert (result.until is not None) == (result.state is BreakerState.OPEN)
     if result is not breaker and result.until is not None:
-        assert NOW <= result.until <= NOW + timedelta(seconds=rule.cooldown_cap_s)
+        assert NOW <= result.until <= NOW + seconds(rule.cooldown_cap_s)
 
 
-@given(RULES, breakers(), BATCHES)
+@given(rules(), breakers(), BATCHES)
+@settings(max_examples=100)
 def test_the_epoch_rises_with_every_change_of_state_and_never_falls(
     rule: BreakerRule, breaker: Breaker, batch: list[Outcome]
 ) -> None:
     for outcome in batch:
-        result = after(rule, breaker, [outcome], NOW)
+        result = after(rule, breaker, [outcome], NOW, CAP)
         assert result.epoch == breaker.epoch + (result.state is not breaker.state)
         assert (result.since == NOW) == (result.state is not breaker.state) or breaker.since == NOW
         breaker = result
 
 
-@given(RULES, breakers(), BATCHES)
+@given(rules(), st.data(), st.integers(1, 200), st.lists(outcomes(st.just(0)), max_size=40))
+@settings(max_examples=100)
+def test_a_trickle_stays_between_one_and_the_cap(
+    rule: BreakerRule, drawn: st.DataObject, cap: int, batch: list[Outcome]
+) -> None:
+    breaker = replace(drawn.draw(breakers(cap)), epoch=0)
+    for outcome in batch:
+        breaker = after(rule, breaker, [replace(outcome, epoch=breaker.epoch)], NOW, cap)
+        assert (breaker.allows is not None) == (breaker.state is BreakerState.HALF_OPEN_TRICKLE)
+        if breaker.allows is not None:
+            assert 1 <= breaker.allows <= cap
+            assert 0 <= breaker.passed < breaker.allows
+        else:
+            assert breaker.passed == 0
+
+
+@given(rules(), st.lists(st.tuples(STEPS, BATCHES), max_size=8))
+@settings(max_examples=100)
+def test_what_is_remembered_is_bounded_in_number_and_in_time(
+    rule: BreakerRule, settlings: list[tuple[int, list[Outcome]]]
+) -> None:
+    bound = max(0 if rule.within_s is None else rule.failures or 0, rule.volume or 0)
+    breaker, clock = replace(CLOSED, epoch=0), NOW
+    for step_s, batch in settlings:
+        clock += seconds(step_s)
+        before = breaker
+        breaker = after(rule, breaker, [replace(outcome, epoch=breaker.epoch) for outcome in batch], clock, CAP)
+        assert len(breaker.recent) <= bound
+        assert list(breaker.recent) == sorted(breaker.recent)
+        if breaker.recent != before.recent and breaker.recent:
+            assert breaker.recent[-1] == clock
+            assert clock - breaker.recent[0] <= seconds(max(rule.within_s or 0, rule.volume_window_s or 0))
+        assert (breaker.failing_since is None) or (rule.failing_s is not None and breaker.failures > 0)
+
+
+@given(rules(), breakers(), BATCHES)
+@settings(max_examples=100)
 def test_what_has_not_changed_is_the_same_object(rule: BreakerRule, breaker: Breaker, batch: list[Outcome]) -> None:
-    result = after(rule, breaker, batch, NOW)
+    result = after(rule, breaker, batch, NOW, CAP)
     assert (result is breaker) == (result == breaker)
+    assert after(rule, result, [], NOW, CAP) is result
 
 
-@given(RULES, breakers(), BATCHES, st.integers(0, 40))
+@given(rules(), breakers(), BATCHES, st.integers(0, 40))
+@settings(max_examples=100)
 def test_how_outcomes_are_cut_into_batches_does_not_matter(
     rule: BreakerRule, breaker: Breaker, batch: list[Outcome], cut: int
 ) -> None:
-    halves = after(rule, after(rule, breaker, batch[:cut], NOW), batch[cut:], NOW)
-    assert halves == after(rule, breaker, batch, NOW)
+    halves = after(rule, after(rule, breaker, batch[:cut], NOW, CAP), batch[cut:], NOW, CAP)
+    assert halves == after(rule, breaker, batch, NOW, CAP)
 
 
-@given(RULES, breakers(), BATCHES)
+@given(rules(), breakers(), BATCHES)
+@settings(max_examples=50)
 def test_a_breaker_never_leaves_open_by_an_outcome(rule: BreakerRule, breaker: Breaker, batch: list[Outcome]) -> None:
-    opened = replace(breaker, state=BreakerState.OPEN, until=NOW)
-    assert after(rule, opened, batch, NOW) is opened
+    opened = replace(breaker, state=BreakerState.OPEN, until=NOW, allows=None, passed=0)
+    assert after(rule, opened, batch, NOW, CAP) is opened
 
 
-@given(RULES, breakers(), BATCHES)
-def test_a_closed_breaker_stays_below_its_threshold(rule: BreakerRule, breaker: Breaker, batch: list[Outcome]) -> None:
-    healthy = replace(breaker, state=BreakerState.CLOSED, failures=0, until=None)
-    result = after(rule, healthy, batch, NOW)
-    assert (result.state is BreakerState.CLOSED) == (result.failures < rule.failures)
+def opens_by_the_book(rule: BreakerRule, failures: list[datetime], row: int, now: datetime) -> bool:
+    """The rule, over every failure that ever counted: the slow and plain way to say it."""
+    in_a_row = failures[len(failures) - row :]
+
+    def within(times: list[datetime], count: int | None, window_s: float | None) -> bool:
+        return count is not None and sum(window_s is None or now - time <= seconds(window_s) for time in times) >= count
+
+    return (
+        within(in_a_row, rule.failures, rule.within_s)
+        or (rule.volume is not None and within(failures, rule.volume, rule.volume_window_s))
+        or (rule.failing_s is not None and now - in_a_row[0] >= seconds(rule.failing_s))
+    )
 
 
-@given(RULES, breakers(), st.lists(st.sampled_from([404, 410, 429, 302, 422]), max_size=40))
+@given(rules(), st.lists(st.tuples(STEPS, st.sampled_from([200, 404, 429, 500, 503])), max_size=40))
+@settings(max_examples=200)
+def test_the_bounded_memory_opens_when_a_complete_one_would(rule: BreakerRule, answers: list[tuple[int, int]]) -> None:
+    breaker, clock, failures, row = CLOSED, BEGAN, [], 0
+    for step_s, status in answers:
+        clock += seconds(step_s)
+        breaker = after(rule, breaker, [answered(status)], clock, CAP)
+        row = 0 if status == 200 else row + (status >= 500)
+        failures += [clock] if status >= 500 else []
+        opens = status >= 500 and opens_by_the_book(rule, failures, row, clock)
+        assert (breaker.state is BreakerState.OPEN) == opens
+        if opens:
+            return
+        assert breaker.failures == row
+
+
+@given(rules(), breakers(), st.lists(st.sampled_from([404, 410, 429, 302, 422]), max_size=40))
+@settings(max_examples=50)
 def test_no_4xx_ever_moves_a_closed_breaker(rule: BreakerRule, breaker: Breaker, statuses: list[int]) -> None:
-    closed = replace(breaker, state=BreakerState.CLOSED, until=None)
-    assert after(rule, closed, [answered(status, closed.epoch) for status in statuses], NOW) is closed
-
-
-def test_verdicts_count_as_they_stand_whoever_gave_them() -> None:
-    """A policy may call a 404 retryable; then it counts. And what it calls a success resets."""
-    assert after(RULE, CLOSED, [Outcome(Verdict.RETRY, 404, None, 7, probe=False)], NOW).failures == 1
-    four = replace(CLOSED, failures=4)
-    assert after(RULE, four, [Outcome(Verdict.SUCCESS, 404, None, 7, probe=False)], NOW).failures == 0
+    closed = replace(breaker, state=BreakerState.CLOSED, until=None, allows=None, passed=0)
+    assert after(rule, closed, [answered(status, closed.epoch) for status in statuses], NOW, CAP) is closed

@@ -1,15 +1,15 @@
 import math
 from itertools import pairwise
-from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forbear.policy.model import Exponential
-from forbear.policy.schedule import gap_s, grown_s, jittered_s
+from forbear.policy.schedule import Exponential, Ladder, Schedule, TwoPhase, gap_s, grown_s
+from tests.functions.policy.builders import GAPS, SCHEDULES, every
 
-RETRIES = st.one_of(st.integers(1, 200), st.sampled_from([10_000, 10**9, 10**18]))
+BEYOND = [10_000, 1_000_000, 10**9, 10**18]
+RETRIES = st.one_of(st.integers(1, 200), st.sampled_from(BEYOND))
 
 
 @st.composite
@@ -19,62 +19,44 @@ def unending(draw: st.DrawFn) -> Exponential:
     return Exponential(
         base_s=base_s,
         multiplier=draw(st.one_of(st.floats(1, 100), st.just(math.nextafter(1, 2)))),
-        cap_s=draw(st.floats(base_s, 604_800)),
-        retries=None,
+        cap_s=draw(st.floats(base_s, 2_592_000)),
         window_s=3_600,
-        jitter=draw(st.sampled_from(["full", "none"])),
     )
 
 
-def test_gaps_double_from_the_base_up_to_the_cap() -> None:
-    schedule = Exponential(base_s=5, multiplier=2, cap_s=60, retries=6)
-    assert [gap_s(schedule, n) for n in range(1, 8)] == [5, 10, 20, 40, 60, 60, None]
+def gaps_of(schedule: Schedule, count: int) -> list[float | None]:
+    return [gap_s(schedule, n) for n in range(1, count + 1)]
 
 
-def test_published_doubling_schedule_of_outpost() -> None:
-    """30 s times two, ten retries, the last attempt after 8:31:30 (Outpost's documentation)."""
-    schedule = Exponential(base_s=30, multiplier=2, cap_s=86_400, retries=10)
-    gaps = [gap_s(schedule, n) for n in range(1, 11)]
-    assert gaps == [30, 60, 120, 240, 480, 960, 1_920, 3_840, 7_680, 15_360]
-    assert sum(gap for gap in gaps if gap is not None) == 8 * 3_600 + 31 * 60 + 30
+# Exponential
 
 
-def test_multiplier_one_is_a_fixed_interval() -> None:
-    schedule = Exponential(base_s=30, multiplier=1, cap_s=3_600, retries=None, window_s=60)
-    assert {gap_s(schedule, n) for n in (1, 2, 10_000, 10**9)} == {30}
+def test_gaps_double_from_the_base_up_to_the_cap_until_the_retries_are_used_up() -> None:
+    assert gaps_of(Exponential(base_s=5, multiplier=2, cap_s=60, retries=6), 7) == [5, 10, 20, 40, 60, 60, None]
 
 
-def test_no_retries_is_one_attempt_only() -> None:
-    assert gap_s(Exponential(retries=0), 1) is None
+def test_multiplier_one_is_a_fixed_interval_for_ever() -> None:
+    schedule = Exponential(base_s=30, multiplier=1, cap_s=3_600, window_s=60)
+    assert {gap_s(schedule, n) for n in (1, 2, *BEYOND, 10**400)} == {30}
 
 
-@pytest.mark.parametrize("n", [0, -1])
-def test_a_retry_before_the_first_is_refused(n: int) -> None:
-    with pytest.raises(ValueError, match="n counts retries, from 1"):
-        gap_s(Exponential(), n)
-
-
-@pytest.mark.parametrize("n", [10_000, 10**9, 10**400])
+@pytest.mark.parametrize("n", [*BEYOND, 10**400])
 def test_a_growing_gap_stays_at_the_cap_for_ever(n: int) -> None:
-    assert gap_s(Exponential(retries=None, window_s=60), n) == 14_400
+    assert gap_s(Exponential(base_s=5, multiplier=2, cap_s=14_400, window_s=60), n) == 14_400
+    assert gap_s(Exponential(base_s=5, multiplier=math.nextafter(1, 2), cap_s=5.0, window_s=60), n) == 5
 
 
 @given(unending(), RETRIES)
-def test_a_gap_is_positive_and_never_over_the_cap(schedule: Exponential, n: int) -> None:
+def test_an_exponential_gap_is_positive_and_never_over_the_cap(schedule: Exponential, n: int) -> None:
     gap = gap_s(schedule, n)
     assert gap is not None
     assert 0 < gap <= schedule.cap_s
 
 
 @given(unending(), st.lists(RETRIES, min_size=2, max_size=30))
-def test_gaps_never_shrink(schedule: Exponential, retries: list[int]) -> None:
+def test_exponential_gaps_never_shrink(schedule: Exponential, retries: list[int]) -> None:
     gaps = [gap_s(schedule, n) or math.nan for n in sorted(retries)]
     assert all(earlier <= later for earlier, later in pairwise(gaps))
-
-
-@given(st.integers(0, 1_000_000), st.integers(1, 2_000_000))
-def test_exactly_the_allowed_retries_have_a_gap(retries: int, n: int) -> None:
-    assert (gap_s(Exponential(retries=retries), n) is None) == (n > retries)
 
 
 @given(st.floats(1e-300, 1e6), st.floats(1, 1e6), st.integers(0, 60), st.floats(1e-300, 1e6))
@@ -88,50 +70,106 @@ def test_growth_is_the_capped_power_where_that_can_be_computed(
     assert grown_s(base_s, multiplier, steps, cap_s) == min(cap_s, base_s * power)
 
 
-@given(unending(), RETRIES, st.integers(0))
-def test_jitter_stays_between_zero_and_the_gap(schedule: Exponential, n: int, seed: int) -> None:
-    gap = gap_s(schedule, n)
-    assert gap is not None
-    delay_s = jittered_s(schedule, gap, Random(seed))
-    assert 0 <= delay_s <= gap
-    if schedule.jitter == "none":
-        assert delay_s == gap
+# Ladder
 
 
-@given(unending(), RETRIES, st.floats(0, 1e6), st.integers(0))
-def test_a_floor_is_never_undercut_and_jitter_adds_at_most_the_gap(
-    schedule: Exponential, n: int, floor_s: float, seed: int
-) -> None:
-    gap = gap_s(schedule, n)
-    assert gap is not None
-    delay_s = jittered_s(schedule, gap, Random(seed), floor_s)
-    assert floor_s <= delay_s <= floor_s + gap
-    if schedule.jitter == "none":
-        assert delay_s == max(gap, floor_s)
+def test_a_ladder_gives_its_gaps_and_ends() -> None:
+    assert gaps_of(Ladder(gaps_s=(5, 300, 1_800)), 5) == [5, 300, 1_800, None, None]
 
 
-@given(unending(), st.floats(0, 1e6), st.integers(0))
-def test_the_same_seed_gives_the_same_delay(schedule: Exponential, gap: float, seed: int) -> None:
-    assert jittered_s(schedule, gap, Random(seed)) == jittered_s(schedule, gap, Random(seed))
+def test_a_ladder_may_come_down_again() -> None:
+    """The gaps are what the owner listed: only a formula promises that they grow."""
+    assert gaps_of(Ladder(gaps_s=(300, 5)), 2) == [300, 5]
 
 
-def test_full_jitter_is_uniform() -> None:
-    """The Kolmogorov-Smirnov distance of 10,000 draws to the uniform distribution, at a level of one in a million."""
-    rng, count, gap = Random(2_024), 10_000, 30.0
-    delays = sorted(jittered_s(Exponential(), gap, rng) for _ in range(count))
-    distance = max(max((i + 1) / count - x / gap, x / gap - i / count) for i, x in enumerate(delays))
-    assert distance < 2.69 / math.sqrt(count)
+def test_a_ladder_without_gaps_is_one_attempt_only() -> None:
+    assert gap_s(Ladder(gaps_s=()), 1) is None
 
 
-def test_a_thousand_failures_of_one_second_do_not_come_back_in_one() -> None:
-    """Full jitter over 30 s spreads 1,000 deliveries to about 33 a second; a lockstep would be 1,000 in one."""
-    rng = Random(7)
-    seconds = [int(jittered_s(Exponential(), 30.0, rng)) for _ in range(1_000)]
-    assert max(seconds.count(second) for second in range(30)) < 60
+def test_a_gap_of_zero_is_a_retry_at_once() -> None:
+    assert gaps_of(Ladder(gaps_s=(0, 0)), 3) == [0, 0, None]
 
 
-def test_deliveries_that_were_told_the_same_floor_do_not_come_back_in_lockstep() -> None:
-    rng = Random(7)
-    delays = {jittered_s(Exponential(), 5.0, rng, floor_s=120.0) for _ in range(1_000)}
-    assert len(delays) > 900
-    assert min(delays) >= 120
+def test_a_ladder_repeats_its_last_gap_for_as_long_as_it_is_told() -> None:
+    schedule = Ladder(gaps_s=(3, 10), repeat_last=True, window_s=60)
+    assert gaps_of(schedule, 4) == [3, 10, 10, 10]
+    assert {gap_s(schedule, n) for n in BEYOND} == {10}
+
+
+def test_retries_end_a_ladder_that_repeats() -> None:
+    assert gaps_of(Ladder(gaps_s=(3, 10), repeat_last=True, retries=4), 5) == [3, 10, 10, 10, None]
+
+
+@pytest.mark.parametrize("repeat_last", [False, True])
+def test_retries_may_cut_a_ladder(repeat_last: bool) -> None:
+    assert gaps_of(Ladder(gaps_s=(3, 10, 180), repeat_last=repeat_last, retries=2), 3) == [3, 10, None]
+
+
+# Two phases
+
+
+def test_a_fast_ladder_is_followed_by_a_fixed_slow_interval() -> None:
+    schedule = TwoPhase(fast_s=(1, 5, 30), slow_s=3_600, retries=6)
+    assert gaps_of(schedule, 7) == [1, 5, 30, 3_600, 3_600, 3_600, None]
+
+
+def test_the_slow_interval_goes_on_for_ever() -> None:
+    assert {gap_s(TwoPhase(fast_s=(1,), slow_s=60, window_s=60), n) for n in BEYOND} == {60}
+
+
+def test_without_a_fast_phase_the_slow_interval_is_all() -> None:
+    assert gaps_of(TwoPhase(fast_s=(), slow_s=60, retries=2), 3) == [60, 60, None]
+
+
+def test_retries_may_end_it_in_the_fast_phase() -> None:
+    assert gaps_of(TwoPhase(fast_s=(1, 5, 30), slow_s=60, retries=2), 3) == [1, 5, None]
+
+
+# All of them
+
+
+def test_no_retries_is_one_attempt_only() -> None:
+    assert gap_s(every(30, retries=0), 1) is None
+    assert gap_s(Ladder(gaps_s=(5,), retries=0), 1) is None
+    assert gap_s(TwoPhase(fast_s=(5,), slow_s=60, retries=0), 1) is None
+
+
+@given(SCHEDULES, st.integers(max_value=0))
+def test_a_retry_before_the_first_is_refused(schedule: Schedule, n: int) -> None:
+    with pytest.raises(ValueError, match="n counts retries, from 1"):
+        gap_s(schedule, n)
+
+
+@given(st.integers(0, 1_000_000), st.integers(1, 2_000_000))
+def test_exactly_the_allowed_retries_have_a_gap(retries: int, n: int) -> None:
+    for schedule in (
+        every(30, retries=retries),
+        Ladder(gaps_s=(1,), repeat_last=True, retries=retries),
+        TwoPhase(fast_s=(1,), slow_s=2, retries=retries),
+    ):
+        assert (gap_s(schedule, n) is None) == (n > retries)
+
+
+@given(SCHEDULES)
+def test_a_schedule_that_has_ended_does_not_go_on(schedule: Schedule) -> None:
+    gaps = [gap_s(schedule, n) for n in (*range(1, 23), *BEYOND)]
+    first = gaps.index(None)
+    assert set(gaps[first:]) == {None}
+    assert all(gap is not None and gap >= 0 for gap in gaps[:first])
+
+
+@given(st.lists(GAPS, min_size=1, max_size=10), st.integers(1, 12))
+def test_a_ladder_that_repeats_is_two_phases_of_which_the_slow_one_is_its_last_gap(gaps: list[float], n: int) -> None:
+    last = gaps[-1] + 1
+    ladder = Ladder(gaps_s=(*gaps, last), repeat_last=True, retries=11)
+    assert gap_s(ladder, n) == gap_s(TwoPhase(fast_s=tuple(gaps), slow_s=last, retries=11), n)
+
+
+@given(st.floats(0.01, 604_800), st.integers(1, 20))
+def test_a_fixed_interval_is_the_same_in_every_kind(interval_s: float, n: int) -> None:
+    kinds = (
+        every(interval_s, retries=10),
+        Ladder(gaps_s=(interval_s,), repeat_last=True, retries=10),
+        TwoPhase(fast_s=(), slow_s=interval_s, retries=10),
+    )
+    assert {gap_s(schedule, n) for schedule in kinds} == {interval_s if n <= 10 else None}
