@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from forbear import __version__
 from forbear.api import ApiRequest, ApiResponse, Operation, respond
 from forbear.db import Database
-from forbear.manage import cancelling, deliveries, endpoints, events, pauses, secrets, sending
+from forbear.manage import cancelling, deliveries, endpoints, events, pauses, presets, secrets, sending
 from forbear.manage.backend import Backend
 from forbear.models.readings import Health
-from forbear.settings import settings
+from forbear.policy.presets import with_own
+from forbear.settings import InvalidSettings, settings
 
 
 @cache
@@ -61,6 +63,7 @@ OPERATIONS: dict[str, Operation] = {
         "POST /v1/endpoints/{id}/rotate-secret": secrets.rotate,
         "POST /v1/endpoints/{id}/test": sending.send_test,
         "POST /v1/endpoints/{id}/backfill": sending.backfill,
+        "GET /v1/presets": presets.list_all,
         "POST /v1/tenants/{tenant}/pause": pauses.pause_tenant,
         "POST /v1/tenants/{tenant}/resume": pauses.resume_tenant,
         "POST /v1/pause": pauses.pause_everything,
@@ -72,3 +75,8 @@ OPERATIONS: dict[str, Operation] = {
         "GET /v1/events/{id}": events.read,
     }.items()
 }
+
+# A file of presets that cannot be used is told when the function starts, not when somebody first names one. Settings
+# that are missing are told to whoever needs them: health and the description do not.
+with suppress(InvalidSettings):
+    with_own(settings().presets)

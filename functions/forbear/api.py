@@ -9,13 +9,14 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from aws_lambda_powertools.logging import Logger
 from pydantic import BaseModel, ValidationError
 
 from forbear.db import Unavailable
+from forbear.faults import faults
 
 PROBLEM = "application/problem+json"
 JSON = "application/json"
@@ -113,16 +114,11 @@ def parse_body[M: BaseModel](model: type[M], body: bytes) -> M:
 
 def invalid(error: ValidationError) -> Problem:
     """The problem that a validation error is: 400 for broken JSON, else 422 with an `errors` member."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    if found[0]["type"] == "json_invalid":
-        return Problem(400, f"the body is not JSON: {found[0]['msg']}")
-    errors = [
-        {"field": ".".join(str(part) for part in one["loc"]), "message": one["msg"].removeprefix("Value error, ")}
-        for one in found
-    ]
-    first = errors[0]
-    where = f"{first['field']}: " if first["field"] else ""
-    return Problem(422, f"{where}{first['message']}", errors=errors)
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if first["type"] == "json_invalid":
+        return Problem(400, f"the body is not JSON: {first['msg']}")
+    found = faults(error)
+    return Problem(422, str(found[0]), errors=[asdict(fault) for fault in found])
 
 
 def respond(event: Mapping[str, Any], operations: Mapping[str, Operation]) -> dict[str, Any]:

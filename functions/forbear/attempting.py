@@ -28,9 +28,9 @@ KEPT_BODY_BYTES = 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """A result to settle, what the lane's breaker makes of it, and how long the lane must wait (None: it need not).
+    """A result to settle, what the lane's control makes of it, and how long the lane must wait (None: it need not).
 
-    `finished`: `time.monotonic()` when the answer was there.
+    `finished`: when the answer was there, by the store's `monotonic`.
     """
 
     result: Result
@@ -49,14 +49,14 @@ async def attempt(lease: Lease, sender: Sender, now: Callable[[], datetime], rng
         rng: for jitter.
     """
     if lease.expires_at is not None and lease.expires_at <= now():
-        return _without_attempt(lease, "dead", DeadReason.EXPIRED)
+        return _without_attempt(lease, "dead", DeadReason.EXPIRED, now())
     if time.monotonic() - lease.claimed > START_WITHIN_S:
         # Too late to be sure that the lease outlives the request: somebody else's turn.
-        return _without_attempt(lease, "return", None)
-    began = time.monotonic()
+        return _without_attempt(lease, "return", None, now())
+    began, started = time.monotonic(), now()
     headers = b""
     try:
-        request = request_for(lease, now())
+        request = request_for(lease, started)
         endpoint = lease.lane.endpoint
         headers = evidence_of(request, len(endpoint.headers) if isinstance(endpoint, Endpoint) else 0)
         response = await sender.send(request)
@@ -66,10 +66,20 @@ async def attempt(lease: Lease, sender: Sender, now: Callable[[], datetime], rng
         logger.exception("an attempt failed in an unforeseen way")
         response = _failed(ErrorClass.INTERNAL, "an unforeseen error in Forbear; it has been logged", began)
     answer = Answer(response.status, response.error, response.retry_after)
-    return judged(lease, response, decide(lease.lane.policy, answer, lease.progress, now(), rng), headers, began)
+    decision = decide(lease.lane.policy, answer, lease.progress, now(), rng)
+    return judged(lease, response, decision, headers=headers, started=started, began=began, finished=time.monotonic())
 
 
-def judged(lease: Lease, response: Response, decision: Decision, headers: bytes, began: float) -> Attempted:
+def judged(
+    lease: Lease,
+    response: Response,
+    decision: Decision,
+    *,
+    headers: bytes,
+    started: datetime,
+    began: float,
+    finished: float,
+) -> Attempted:
     """The result of an attempt that was made.
 
     Args:
@@ -77,7 +87,9 @@ def judged(lease: Lease, response: Response, decision: Decision, headers: bytes,
         response: what came of the request.
         decision: what the policy makes of it.
         headers: the header block that was sent, without the endpoint's own values.
-        began: `time.monotonic()` when the attempt began.
+        started: when the attempt began, by the database's clock.
+        began: the same by the store's `monotonic`.
+        finished: when the answer was there, by the same.
     """
     endpoint = lease.lane.endpoint
     failed = "retry" if decision.dead is None else "dead"
@@ -103,13 +115,21 @@ def judged(lease: Lease, response: Response, decision: Decision, headers: bytes,
             retry_after_honoured=decision.retry_after_honoured,
         ),
     )
-    seen = Outcome(decision.verdict, response.status, response.error, lease.epoch, lease.probe)
-    return Attempted(result, seen, decision.hold_lane_s, time.monotonic())
+    seen = Outcome(
+        verdict=decision.verdict,
+        status=response.status,
+        error=response.error,
+        epoch=lease.epoch,
+        probe=lease.probe,
+        started=started,
+        in_flight=lease.lane.in_flight,
+    )
+    return Attempted(result, seen, decision.hold_lane_s, finished)
 
 
-def _without_attempt(lease: Lease, outcome: str, reason: DeadReason | None) -> Attempted:
+def _without_attempt(lease: Lease, outcome: str, reason: DeadReason | None, now: datetime) -> Attempted:
     # For the breaker it is a request that could not be sent: a probe's place is free again.
-    seen = Outcome(Verdict.PERMANENT, None, ErrorClass.UNSENDABLE, lease.epoch, lease.probe)
+    seen = Outcome(Verdict.PERMANENT, None, ErrorClass.UNSENDABLE, lease.epoch, lease.probe, now, lease.lane.in_flight)
     return Attempted(Result(lease, outcome, reason, 0.0, limited=False, attempt=None), seen, None, time.monotonic())
 
 

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from forbear import __version__, ids, signing, urls
 from forbear.policy.breaker import Breaker, BreakerState
+from forbear.policy.control import Control, Trouble
 from forbear.policy.model import Policy
 from forbear.policy.verdict import Progress
 from forbear.sender import Request
@@ -39,12 +40,16 @@ class Endpoint:
 
 @dataclass(slots=True)
 class Lane:
-    """An endpoint's state as the latest claim told it. `endpoint` is the error that parsing it gave, if any."""
+    """An endpoint's state as the latest claim told it.
+
+    `endpoint` is the error that parsing it gave, if any; `in_flight` counts its live leases, everybody's and these.
+    """
 
     endpoint_id: UUID
     endpoint: Endpoint | Unsendable
     policy: Policy
-    breaker: Breaker
+    control: Control
+    in_flight: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class Lease:
         replay_id: the replay that put it back, if one did.
         probe: it is a half-open breaker's probe.
         epoch: the breaker's when it was claimed.
-        claimed: `time.monotonic()` of just before the claim.
+        claimed: when, just before the claim, by the store's `monotonic`.
     """
 
     delivery_id: UUID
@@ -102,34 +107,69 @@ def parse_endpoint(text: str) -> tuple[Endpoint | Unsendable, Policy]:
     return Endpoint(url, headers, keys), policy
 
 
-def parse_breaker(text: str | dict[str, Any]) -> Breaker:
-    """Read a breaker as the SQL function forbear.breaker_of writes it."""
+def parse_control(text: str | dict[str, Any]) -> Control:
+    """Read what outcomes change about a lane, as the SQL function forbear.control_of writes it."""
     raw = json.loads(text) if isinstance(text, str) else text
-    until = raw["until"]
-    return Breaker(
+    memory = raw["memory"]
+    breaker = Breaker(
         state=BreakerState(raw["state"]),
         since=datetime.fromisoformat(raw["since"]),
         failures=raw["failures"],
         trips=raw["trips"],
-        until=None if until is None else datetime.fromisoformat(until),
+        until=_time(raw["until"]),
         epoch=raw["epoch"],
         reason=raw["reason"],
+        allows=raw["allows"],
+        passed=memory.get("passed", 0) if raw["state"] == BreakerState.HALF_OPEN_TRICKLE else 0,
+        failing_since=_time(memory.get("failing_since")),
+        recent=tuple(datetime.fromisoformat(at) for at in memory.get("recent", ())),
+    )
+    trouble = memory.get("trouble")
+    return Control(
+        breaker=breaker,
+        limit=raw["limit"],
+        limit_since=_time(memory.get("limit_since")),
+        trouble=trouble
+        and Trouble(
+            datetime.fromisoformat(trouble["since"]), datetime.fromisoformat(trouble["last"]), trouble["failures"]
+        ),
+        version=raw["version"],
     )
 
 
-def breaker_json(breaker: Breaker) -> str:
-    """Write a breaker as the SQL function forbear.change_lanes reads it."""
+def control_json(control: Control) -> str:
+    """Write it as the SQL function forbear.change_lanes reads it; what says nothing is left out of its memory."""
+    breaker, trouble = control.breaker, control.trouble
+    memory = {
+        "passed": breaker.passed,
+        "failing_since": _text(breaker.failing_since),
+        "recent": [at.isoformat() for at in breaker.recent],
+        "limit_since": _text(control.limit_since),
+        "trouble": trouble
+        and {"since": _text(trouble.since), "last": _text(trouble.last), "failures": trouble.failures},
+    }
     return json.dumps(
         {
             "state": breaker.state,
-            "since": breaker.since.isoformat(),
+            "since": _text(breaker.since),
             "failures": breaker.failures,
             "trips": breaker.trips,
-            "until": None if breaker.until is None else breaker.until.isoformat(),
+            "until": _text(breaker.until),
             "epoch": breaker.epoch,
             "reason": breaker.reason,
+            "allows": breaker.allows,
+            "limit": control.limit,
+            "memory": {name: value for name, value in memory.items() if value},
         }
     )
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
 
 
 def request_for(lease: Lease, now: datetime) -> Request:

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
-from forbear.models import deliveries, endpoints, events, queries, readings, replays
+from forbear.models import deliveries, endpoints, events, policies, queries, readings, replays
 
 type Models = tuple[type[BaseModel], ...]
 
@@ -102,7 +102,7 @@ OPERATIONS: Final[Mapping[str, Described]] = {
         queries.Nothing,
         endpoints.EndpointIn,
         details="Its secret is shown here, and by GET /v1/endpoints/{id}/secret. The endpoint of a paused tenant is "
-        "held until the tenant is resumed.",
+        "held until the tenant is resumed. Its policy is the preset's, with the parts given instead of the preset's.",
     ),
     "GET /v1/endpoints": Described(
         "list_endpoints",
@@ -170,6 +170,13 @@ OPERATIONS: Final[Mapping[str, Described]] = {
         {202: (endpoints.BackfillAccepted,)},
         (400, 404, 422),
         body=endpoints.BackfillIn,
+    ),
+    "GET /v1/presets": Described(
+        "list_presets",
+        "List the policies that go by a name",
+        {200: (policies.PresetList,)},
+        (422,),
+        queries.Nothing,
     ),
     "POST /v1/tenants/{tenant}/pause": Described(
         "pause_tenant",

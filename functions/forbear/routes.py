@@ -40,6 +40,7 @@ ROUTES = (
             ("POST", "/v1/endpoints/{id}/test"),
             ("POST", "/v1/endpoints/{id}/backfill"),
             ("GET", "/v1/endpoints/{id}/secret"),
+            ("GET", "/v1/presets"),
             ("POST", "/v1/tenants/{tenant}/pause"),
             ("POST", "/v1/tenants/{tenant}/resume"),
             ("POST", "/v1/pause"),

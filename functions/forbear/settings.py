@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from functools import cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -45,6 +46,10 @@ class Settings(BaseModel):
     )
     ports: Annotated[tuple[int, ...], BeforeValidator(_split)] = Field(
         default=(), description="Ports that endpoints may have (comma-separated); empty: any."
+    )
+    presets: Path | None = Field(
+        default=None,
+        description="File of own presets (TOML), beside the built-in ones; a relative path begins at the functions.",
     )
     max_in_flight: int = Field(
         default=1000,

@@ -1,7 +1,7 @@
-"""Settling what attempts came to: batches, the breakers that they change, and what came too late.
+"""Settling what attempts came to: batches, what they change about their lanes, and what came too late.
 
-Owns the results that wait and the breakers as this claimer knows them. Knows no SQL, and not when to settle: that is
-the loop's.
+Owns the results that wait, the control of the lanes as this claimer knows it, and the latencies that it saw of them.
+Knows no SQL, and not when to settle: that is the loop's.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from forbear.attempting import Attempted
 from forbear.db import Unavailable
+from forbear.latencies import Latencies
 from forbear.leases import Lease
-from forbear.policy.breaker import Breaker, after
+from forbear.policy.control import Control, after, disable_reason
 from forbear.policy.verdict import Verdict
-from forbear.store import BreakerChange, Store
+from forbear.store import LaneChange, Store
 
 logger = logging.getLogger(__name__)
 
 BATCH = 500
+GONE = "gone: the receiver answered 410"
 # A result's outcome, and what counts it.
 TALLIED = {"delivered": "delivered", "retry": "retried", "dead": "dead", "return": "returned"}
 
@@ -56,12 +58,13 @@ class Settling:
         self.results: list[Attempted] = []
         self._tally = tally
         self._store = store
-        self._breakers: dict[UUID, Breaker] = {}
+        self._controls: dict[UUID, Control] = {}
+        self._latencies = Latencies()
 
     def learn(self, leases: Iterable[Lease]) -> None:
-        """Take over the breakers that a claim told."""
+        """Take over the lanes' control that a claim told."""
         for lease in leases:
-            self._breakers[lease.lane.endpoint_id] = lease.lane.breaker
+            self._controls[lease.lane.endpoint_id] = lease.lane.control
 
     async def settle(self) -> None:
         """Record a batch, at most `BATCH` results.
@@ -87,65 +90,63 @@ class Settling:
                     parts += [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
 
     async def _record(self, batch: list[Attempted]) -> None:
-        changes = self._changes(_by_lane(batch))
-        settled = await self._store.settle([one.result for one in batch], changes, _waits(batch), _gone(batch))
-        for change in changes:
-            self._breakers[change.endpoint_id] = change.after
+        lanes = _by_lane(batch)
+        changes = self._changes(lanes)
+        settled = await self._store.settle([one.result for one in batch], changes)
+        self._latencies.add(lanes)
+        self._take_over(changes, settled.stale)
         on_time = [one for place, one in enumerate(batch) if place not in settled.late]
         for one in on_time:
             name = TALLIED[one.result.outcome]
             setattr(self._tally, name, getattr(self._tally, name) + 1)
         self._tally.settled += len(on_time)
         self._tally.late += len(settled.late)
-        await self._judge_again(settled.stale, _by_lane(on_time))
-        if settled.late:
-            # Lanes with late results were left as they were; what came on time still holds and disables them.
-            mixed = {batch[place].result.lease.lane.endpoint_id for place in settled.late}
-            again = [one for one in on_time if one.result.lease.lane.endpoint_id in mixed]
-            if _waits(again) or _gone(again):
-                await self._store.settle([], (), _waits(again), _gone(again))
+        # Lanes with late results were left as they were; what came on time still counts for them. If this batch is
+        # settled for the second time, its results are late and have been counted.
+        again = {batch[place].result.lease.lane.endpoint_id for place in settled.late} | settled.stale.keys()
+        await self._judge_again({lane: own for lane, own in _by_lane(on_time).items() if lane in again})
 
-    def _changes(self, lanes: dict[UUID, list[Attempted]]) -> list[BreakerChange]:
-        """The breakers that results change, in the order of their lanes."""
+    def _changes(self, lanes: dict[UUID, list[Attempted]]) -> list[LaneChange]:
+        """What results change about their lanes, in the order of the lanes."""
         changes = []
         for endpoint_id in sorted(lanes):
-            before = self._breakers[endpoint_id]
-            rule = lanes[endpoint_id][0].result.lease.lane.policy.breaker
-            changed = after(rule, before, [one.outcome for one in lanes[endpoint_id]], self._store.now())
-            if changed is not before:
-                changes.append(BreakerChange(endpoint_id, before, changed))
+            own = lanes[endpoint_id]
+            policy = own[0].result.lease.lane.policy
+            before = self._controls[endpoint_id]
+            slow = self._latencies.slow(endpoint_id, policy.adaptive, self._store.monotonic())
+            changed = after(policy, before, [one.outcome for one in own], self._store.now(), slow=slow)
+            gone = any(one.outcome.verdict is Verdict.GONE for one in own)
+            change = LaneChange(
+                endpoint_id,
+                before,
+                None if changed is before else changed,
+                max((one.hold_lane_s for one in own if one.hold_lane_s is not None), default=None),
+                GONE if gone else disable_reason(policy.disable, changed),
+            )
+            if change.after is not None or change.wait_s is not None or change.disable is not None:
+                changes.append(change)
         return changes
 
-    async def _judge_again(self, stale: dict[UUID, Breaker], lanes: dict[UUID, list[Attempted]]) -> None:
-        """Another claimer changed these breakers meanwhile: judge the same outcomes from what they are now.
+    def _take_over(self, changes: list[LaneChange], stale: dict[UUID, Control]) -> None:
+        """Know from now on what was written, and what others had written before."""
+        for change in changes:
+            if change.after is not None:
+                self._controls[change.endpoint_id] = replace(change.after, version=change.before.version + 1)
+            if change.disable is not None:
+                logger.warning("endpoint %s is disabled: %s", change.endpoint_id, change.disable)
+        self._controls.update(stale)
 
-        Late results do not count again: if this batch is settled for the second time, they have been counted.
-        """
+    async def _judge_again(self, lanes: dict[UUID, list[Attempted]]) -> None:
+        """Judge outcomes again from what another claimer made of their lanes meanwhile."""
         for _ in range(5):
-            self._breakers.update(stale)
-            changes = self._changes({endpoint_id: lanes[endpoint_id] for endpoint_id in stale if endpoint_id in lanes})
+            changes = self._changes(lanes)
             if not changes:
                 return
             stale = (await self._store.settle([], changes)).stale
-            for change in changes:
-                self._breakers[change.endpoint_id] = stale.get(change.endpoint_id, change.after)
-        if stale:
-            logger.warning("%d breakers changed too often to count this batch's failures", len(stale))
-
-
-def _waits(batch: list[Attempted]) -> dict[UUID, float]:
-    """For how many seconds whose deliveries must wait, since a 429 or a 503 said so."""
-    waits: dict[UUID, float] = defaultdict(float)
-    for one in batch:
-        if one.hold_lane_s is not None:
-            lane = one.result.lease.lane.endpoint_id
-            waits[lane] = max(waits[lane], one.hold_lane_s)
-    return waits
-
-
-def _gone(batch: list[Attempted]) -> list[UUID]:
-    """The endpoints that answered 410."""
-    return sorted({one.result.lease.lane.endpoint_id for one in batch if one.outcome.verdict is Verdict.GONE})
+            self._take_over(changes, stale)
+            lanes = {endpoint_id: lanes[endpoint_id] for endpoint_id in stale}
+        if lanes:
+            logger.warning("%d endpoints changed too often to count this batch's outcomes", len(lanes))
 
 
 def _by_lane(batch: list[Attempted]) -> dict[UUID, list[Attempted]]:

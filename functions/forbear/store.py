@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,8 +28,8 @@ from forbear.db import (
     is_missing_partition,
     statement,
 )
-from forbear.leases import Lane, Lease, breaker_json, parse_breaker, parse_endpoint
-from forbear.policy.breaker import Breaker
+from forbear.leases import Lane, Lease, control_json, parse_control, parse_endpoint
+from forbear.policy.control import Control
 from forbear.policy.verdict import Progress
 
 # No statement of the claimer's takes a second; one that does not answer in this time never will.
@@ -38,7 +38,7 @@ PATIENCE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The evidence of an attempt, as it is kept. `began`: `time.monotonic()` when it did."""
+    """The evidence of an attempt, as it is kept. `began`: when it did, by the store's `monotonic`."""
 
     verdict: str
     began: float
@@ -68,20 +68,30 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class BreakerChange:
-    """A lane's breaker before and after a batch."""
+class LaneChange:
+    """What a batch came to for a lane.
+
+    Attributes:
+        endpoint_id: the lane's.
+        before: its control as the caller knows it.
+        after: what it became; None: it stays.
+        wait_s: for how long a receiver asked everybody to wait; None: it did not.
+        disable: why the endpoint is disabled; None: it is not.
+    """
 
     endpoint_id: UUID
-    before: Breaker
-    after: Breaker
+    before: Control
+    after: Control | None = None
+    wait_s: float | None = None
+    disable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Which results came too late, by their places in the batch; the breakers that others changed, as they are now."""
+    """Which results came too late, by their places in the batch; the control that others changed, as it is now."""
 
     late: frozenset[int]
-    stale: dict[UUID, Breaker]
+    stale: dict[UUID, Control]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +124,22 @@ class Store:
 
     Args:
         url: PostgreSQL connection URL.
+        monotonic: seconds from any point on, like `time.monotonic`; a simulation's go by its own time.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.monotonic = monotonic
         self._url = url
         self._connection: psycopg.AsyncConnection[DictRow] | None = None
         self._turn = asyncio.Lock()
-        self._at = time.monotonic()
+        self._at = monotonic()
         self._clock: datetime | None = None
 
     def now(self) -> datetime:
         """The database's time, from its latest answer and the time passed since."""
         if self._clock is None:
             raise RuntimeError("the database has not been asked yet")
-        return self._clock + timedelta(seconds=time.monotonic() - self._at)
+        return self._clock + timedelta(seconds=self.monotonic() - self._at)
 
     async def claim(self, slots: int, payload_bytes: int, free: int | None = None) -> list[Lease]:
         """Lease due deliveries: at most `slots`, with about `payload_bytes` of payload.
@@ -137,21 +149,20 @@ class Store:
             payload_bytes: of how many bytes in all; one is let through in any case.
             free: the claimer's free slots, from which a lane's share is reckoned; None: as many as `slots`.
         """
-        began = time.monotonic()
+        began = self.monotonic()
         rows = await self._rows("SELECT * FROM forbear.claim(%s, %s, 200, %s)", (slots, payload_bytes, free))
         known: dict[UUID, Lane] = {}
         for row in rows:
             if row["endpoint"] is not None:
                 endpoint, policy = parse_endpoint(row["endpoint"])
-                known[row["endpoint_id"]] = Lane(row["endpoint_id"], endpoint, policy, parse_breaker(row["breaker"]))
+                control = parse_control(row["control"])
+                known[row["endpoint_id"]] = Lane(row["endpoint_id"], endpoint, policy, control, row["in_flight"])
         return [_lease(row, known[row["endpoint_id"]], began) for row in rows]
 
     async def settle(
         self,
         results: Sequence[Result],
-        changes: Sequence[BreakerChange] = (),
-        waits: dict[UUID, float] | None = None,
-        gone: Sequence[UUID] = (),
+        changes: Sequence[LaneChange] = (),
     ) -> Settled:
         """Record a batch of results, and of late ones what they saw; see the SQL functions settle and keep_late.
 
@@ -159,13 +170,10 @@ class Store:
 
         Args:
             results: one a lease.
-            changes: breakers that the batch changed.
-            waits: endpoint → seconds that all of its deliveries must wait.
-            gone: endpoints that answered 410.
+            changes: what the batch came to for lanes, one each.
         """
-        waits = waits or {}
         attempts = [result.attempt or _NONE_MADE for result in results]
-        now = time.monotonic()
+        now = self.monotonic()
         rows = await self._rows(
             statement("settle"),
             {
@@ -190,15 +198,13 @@ class Store:
                 "retry_afters": [attempt.retry_after_s for attempt in attempts],
                 "honoured": [attempt.retry_after_honoured for attempt in attempts],
                 "lane_ids": [change.endpoint_id for change in changes],
-                "from_epochs": [change.before.epoch for change in changes],
-                "from_failures": [change.before.failures for change in changes],
-                "breakers": [breaker_json(change.after) for change in changes],
-                "wait_ids": list(waits),
-                "waits": list(waits.values()),
-                "gone_ids": list(gone),
+                "versions": [change.before.version for change in changes],
+                "controls": [change.after and control_json(change.after) for change in changes],
+                "waits": [change.wait_s for change in changes],
+                "disables": [change.disable for change in changes],
             },
         )
-        stale = {UUID(lane["endpoint"]): parse_breaker(lane["breaker"]) for lane in rows[0]["stale"] or ()}
+        stale = {UUID(lane["endpoint"]): parse_control(lane["control"]) for lane in rows[0]["stale"] or ()}
         late = frozenset(place - 1 for place in rows[0]["late"])
         for place in sorted(late):
             await self._keep_late(results[place].lease, results[place].attempt)
@@ -212,7 +218,7 @@ class Store:
             {
                 "id": lease.delivery_id,
                 "number": lease.number,
-                "age": time.monotonic() - attempt.began,
+                "age": self.monotonic() - attempt.began,
                 "latency_ms": attempt.latency_ms,
                 "url": attempt.url,
                 "address": attempt.address,
@@ -237,7 +243,7 @@ class Store:
     async def outlook(self, claimer: UUID) -> Outlook:
         """Look at what is next."""
         row = (await self._rows("SELECT * FROM forbear.outlook(%s)", (claimer,)))[0]
-        self._clock, self._at = row["clock"], time.monotonic()
+        self._clock, self._at = row["clock"], self.monotonic()
         return Outlook(**row)
 
     async def stay_awake(self, claimer: UUID, seconds: float, unless_others: int | None = None) -> Awake:
@@ -247,7 +253,7 @@ class Store:
         """
         sql = "SELECT * FROM forbear.stay_awake(%s, %s, %s)"
         row = (await self._rows(sql, (claimer, timedelta(seconds=seconds), unless_others)))[0]
-        self._clock, self._at = row.pop("clock"), time.monotonic()
+        self._clock, self._at = row.pop("clock"), self.monotonic()
         return Awake(**row)
 
     async def fall_asleep(self, claimer: UUID) -> None:
@@ -315,7 +321,7 @@ class Store:
             cursor = await self._connection.execute("SELECT forbear.now() AS now")
             row = await cursor.fetchone()
             if row is not None:
-                self._clock, self._at = row["now"], time.monotonic()
+                self._clock, self._at = row["now"], self.monotonic()
         return self._connection
 
 
@@ -333,7 +339,7 @@ def _lease(row: DictRow, lane: Lane, began: float) -> Lease:
         expires_at=row["expires_at"],
         replay_id=row["replay_id"],
         probe=row["probe"],
-        epoch=lane.breaker.epoch,
+        epoch=lane.control.breaker.epoch,
         event_type=row["event_type"],
         content_type=row["content_type"],
         payload=row["payload"],

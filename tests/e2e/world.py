@@ -19,7 +19,7 @@ from infra.local.serving import Listener
 from infra.local.stack import LocalStack
 
 PATIENCE_S = 40.0
-QUICK = {"schedule": {"base_s": 0.05, "multiplier": 1, "cap_s": 0.05, "retries": 3, "jitter": "none"}}
+QUICK = {"schedule": {"kind": "ladder", "gaps_s": [0.05, 0.05, 0.05], "jitter": {"kind": "none"}}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,14 +35,7 @@ def make_endpoint(
             "INSERT INTO forbear.endpoints (id, tenant, url, event_types, headers, policy) VALUES (%s,%s,%s,%s,%s,%s)",
             (endpoint_id, tenant, url, list(event_types), json.dumps(headers or {}), parsed.model_dump_json()),
         )
-        connection.execute(
-            "INSERT INTO forbear.lanes (endpoint_id, tenant, timeout_s, concurrency, rate_per_s, burst)"
-            " VALUES (%s, %s, %s, %s, %s, %s)",
-            (
-                *(endpoint_id, tenant, parsed.timeout_s, parsed.limits.concurrency),
-                *(parsed.limits.rate_per_s, parsed.limits.bucket_size or 1),
-            ),
-        )
+        connection.execute("INSERT INTO forbear.lanes (endpoint_id, tenant) VALUES (%s, %s)", (endpoint_id, tenant))
         for pattern in event_types:
             connection.execute("INSERT INTO forbear.subscriptions VALUES (%s, %s, %s)", (tenant, pattern, endpoint_id))
         connection.execute(

@@ -15,8 +15,8 @@ from forbear.sender import Request, Response
 from forbear.store import Outlook, Store
 
 # Policies: one that tries again at once, and one whose retries a test does not meet.
-QUICK = {"schedule": {"base_s": 0.01, "multiplier": 1.0, "retries": 3, "jitter": "none"}}
-SLOW = {"schedule": {"base_s": 600.0, "jitter": "none"}}
+QUICK = {"schedule": {"kind": "ladder", "gaps_s": [0.01, 0.01, 0.01], "jitter": {"kind": "none"}}}
+SLOW = {"schedule": {"kind": "ladder", "gaps_s": [600], "repeat_last": True, "retries": 20, "jitter": {"kind": "none"}}}
 
 type Script = Callable[[Request, int], Response | Awaitable[Response]]
 

@@ -220,8 +220,13 @@ class TestHolding:
 
         run(work())
         assert len(probing.sender.requests) == 20
-        assert breaker(connection, endpoint_id).state is BreakerState.CLOSED
-        assert breaker(connection, endpoint_id).trips == 0
+        trickling = breaker(connection, endpoint_id)
+        assert (trickling.state, trickling.allows) == (BreakerState.HALF_OPEN_TRICKLE, 16)
+        move_clock(connection, seconds=31)
+        post(connection, b"3")
+        run(Claimer(database_url, always(200)).run())
+        closed = breaker(connection, endpoint_id)
+        assert (closed.state, closed.trips) == (BreakerState.CLOSED, 0)
 
     def test_a_failed_probe_opens_it_for_longer(self, connection: Connection, database_url: str) -> None:
         endpoint_id = make_endpoint(connection, policy=SLOW | {"breaker": {"failures": 2, "cooldown_s": 10.0}})

@@ -62,7 +62,7 @@ class TestSleeping:
     def test_work_that_is_due_before_the_next_tick_is_waited_for(
         self, connection: Connection, database_url: str
     ) -> None:
-        make_endpoint(connection, policy={"schedule": {"base_s": 0.4, "jitter": "none"}})
+        make_endpoint(connection, policy={"schedule": {"kind": "ladder", "gaps_s": [0.4], "jitter": {"kind": "none"}}})
         post(connection, b"1")
         claimer = Claimer(database_url, ScriptedSender(lambda _, n: answer(500 if n == 0 else 200)), tick_s=1.0)
         run(claimer.run())

@@ -78,8 +78,21 @@ def test_ids_times_and_secrets_look_the_same_everywhere() -> None:
             if name.endswith("_at") and "$ref" not in field:
                 kinds = field.get("anyOf", [field])
                 assert any(kind.get("format") == "date-time" for kind in kinds), (schema["title"], name)
-    # What a patch leaves out stays as it is.
-    assert not any("default" in field for field in schemas["EndpointPatch"]["properties"].values())
+    # What a patch or a part leaves out stays as it is.
+    for name in ("EndpointPatch", "PolicyParts"):
+        assert not any("default" in field for field in schemas[name]["properties"].values())
+
+
+def test_a_request_s_policy_is_strict_and_its_unions_say_by_what_they_are_told_apart() -> None:
+    schemas = document()["components"]["schemas"]
+    assert set(schemas["PolicyParts"]["properties"]) == set(schemas["Policy"]["properties"])
+    assert schemas["PolicyParts"]["additionalProperties"] is False
+    assert schemas["EndpointIn"]["properties"]["policy"]["$ref"].endswith("/PolicyParts")
+    assert schemas["PolicyParts"]["properties"]["schedule"]["discriminator"]["propertyName"] == "kind"
+    for kind in schemas["PolicyParts"]["properties"]["schedule"]["discriminator"]["mapping"].values():
+        schedule = schemas[kind.rpartition("/")[2]]
+        assert schedule["additionalProperties"] is False
+        assert schedule["properties"]["jitter"]["discriminator"]["propertyName"] == "kind"
 
 
 def test_replay_is_described_at_its_own_server() -> None:

@@ -7,10 +7,8 @@ WITH holder AS MATERIALIZED (
     VALUES (%(tenant)s, %(url)s, %(description)s, %(event_types)s::text[], %(headers)s::jsonb, %(policy)s::jsonb)
     RETURNING id
 ), lane AS (
-    INSERT INTO forbear.lanes (endpoint_id, tenant, paused_at, tenant_paused_at, timeout_s, concurrency, rate_per_s,
-                               burst)
-    SELECT e.id, %(tenant)s, CASE WHEN %(paused)s THEN forbear.now() END, h.paused_at,
-           %(timeout_s)s, %(concurrency)s, %(rate_per_s)s, %(burst)s
+    INSERT INTO forbear.lanes (endpoint_id, tenant, paused_at, tenant_paused_at)
+    SELECT e.id, %(tenant)s, CASE WHEN %(paused)s THEN forbear.now() END, h.paused_at
     FROM endpoint e CROSS JOIN holder h
 ), subscription AS (
     INSERT INTO forbear.subscriptions (tenant, pattern, endpoint_id)

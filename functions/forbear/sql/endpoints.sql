@@ -1,7 +1,8 @@
 -- Endpoints with what their lanes say: one by its id, or some of them, the newest first. Deleted ones are not there.
 SELECT e.id, e.tenant, e.url, e.description, e.event_types, e.headers, e.policy, e.created_at, e.updated_at,
        l.paused_at, l.tenant_paused_at, c.paused_at AS everything_paused_at, l.disabled_at, l.disabled_reason,
-       l.breaker_state, l.breaker_since, l.breaker_reason, l.breaker_failures,
+       l.breaker_state, l.breaker_since, l.breaker_reason, l.breaker_failures, l.breaker_allows,
+       l.concurrency, l.concurrency_limit,
        coalesce(l.breaker_until, l.probe_until)           AS next_probe_at,
        CASE WHEN l.wait_until > n.now THEN l.wait_until END AS retry_after_until
 FROM forbear.endpoints e

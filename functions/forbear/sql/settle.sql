@@ -5,6 +5,6 @@ FROM forbear.settle(
     %(delays)s::float8[], %(limited)s::boolean[], %(verdicts)s::text[], %(ages)s::float8[], %(latencies_ms)s::float8[], %(urls)s::text[], %(addresses)s::text[],
     %(request_headers)b::bytea[], %(statuses)s::int[], %(response_headers)b::bytea[], %(response_bodies)b::bytea[],
     %(errors)s::text[], %(error_details)s::text[], %(retry_afters)s::float8[], %(honoured)s::boolean[],
-    %(lane_ids)s::uuid[], %(from_epochs)s::bigint[], %(from_failures)s::int[], %(breakers)s::text[]::jsonb[],
-    %(wait_ids)s::uuid[], %(waits)s::float8[], %(gone_ids)s::uuid[]
+    %(lane_ids)s::uuid[], %(versions)s::bigint[], %(controls)s::text[]::jsonb[], %(waits)s::float8[],
+    %(disables)s::text[]
 )

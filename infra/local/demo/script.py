@@ -18,7 +18,7 @@ import httpx
 from infra.local.demo.receivers import RETRY_AFTER_S, Receivers
 
 TENANT = "demo"
-QUICK = {"schedule": {"base_s": 0.5, "multiplier": 2, "cap_s": 4, "retries": 8}}
+QUICK = {"schedule": {"kind": "exponential", "base_s": 0.5, "multiplier": 2, "cap_s": 4, "retries": 8}}
 BREAKER = {"failures": 5, "cooldown_s": 1, "cooldown_multiplier": 2, "cooldown_cap_s": 3}
 # Receiver → what it subscribes to, its policy, what it stands for.
 ENDPOINTS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -28,7 +28,7 @@ ENDPOINTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "throttled": ("invoice.*", QUICK, f"429 with Retry-After: {RETRY_AFTER_S} first"),
     "broken": (
         "billing.*",
-        {"schedule": {"base_s": 0.5, "multiplier": 2, "cap_s": 2, "retries": 2}, "breaker": BREAKER},
+        {"schedule": {"kind": "ladder", "gaps_s": [0.5, 1]}, "breaker": BREAKER},
         "answers 500, three attempts each",
     ),
     "gone": ("user.*", QUICK, "answers 410"),

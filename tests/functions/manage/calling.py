@@ -17,7 +17,8 @@ import manage
 from forbear.ids import Prefix, decode, encode
 from forbear.leases import Lease
 from forbear.operations import OPERATIONS, Described
-from forbear.store import Attempt, Result, Settled, Store
+from forbear.settling import GONE
+from forbear.store import Attempt, LaneChange, Result, Settled, Store
 from tests.functions.builders import one
 from tests.functions.events import body_of, http_event
 
@@ -154,14 +155,14 @@ class Claimer:
             }
         )
         reason = reason or ("permanent" if outcome == "dead" else None)
-        endpoint_id = lease.lane.endpoint_id
-        return self._runner.run(
-            self._store.settle(
-                [Result(lease, outcome, reason, delay_s, limited=False, attempt=attempt)],
-                waits={} if wait_s is None else {endpoint_id: wait_s},
-                gone=[endpoint_id] if attempt.verdict == "gone" else [],
-            )
+        change = LaneChange(
+            lease.lane.endpoint_id,
+            lease.lane.control,
+            wait_s=wait_s,
+            disable=GONE if attempt.verdict == "gone" else None,
         )
+        result = Result(lease, outcome, reason, delay_s, limited=False, attempt=attempt)
+        return self._runner.run(self._store.settle([result], [change]))
 
     def finish(self, outcome: str = "delivered") -> list[UUID]:
         """Claim what is due and settle all of it alike. Gives the deliveries' ids."""

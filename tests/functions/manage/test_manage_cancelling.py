@@ -275,7 +275,7 @@ def test_wrong_orders_are_refused(subtests: pytest.Subtests) -> None:
         ({"filter": {}}, 422, "name a tenant, an endpoint or an event"),
         ({"filter": {"type": "a"}}, 422, "name a tenant, an endpoint or an event"),
         ({"filter": {"tenant": "acme", "type": "a..b"}}, 422, "an event type is"),
-        ({"filter": {"tenant": "acme", "status": "dead"}}, 422, "not permitted"),
+        ({"filter": {"tenant": "acme", "status": "dead"}}, 422, "there is no such field"),
         ({"filter": {"tenant": "acme", "since": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z"}}, 422,
          "since must be before until"),
         ({"filter": {"tenant": "acme"}, "cursor": "zz"}, 400, "not one of this list"),

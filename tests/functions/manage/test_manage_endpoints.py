@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from forbear.policy.model import Policy
+from forbear.policy.schedule import Exponential
 from tests.functions.builders import make_endpoint, move_clock, one, post
 from tests.functions.conftest import forget
 from tests.functions.manage.calling import (
@@ -78,9 +79,14 @@ WRONG_FIELDS: list[tuple[str, Any, str]] = [
     ("policy", {"timeout_s": 31}, "less than or equal to 30"),
     ("policy", {"limits": {"burst": 2}}, "burst says nothing without rate_per_s"),
     ("policy", {"limits": {"concurrency": "5"}}, "valid integer"),
-    ("policy", {"speed": 1}, "not permitted"),
+    ("policy", {"speed": 1}, "there is no such field"),
+    ("policy", {"limits": {"concurrency": None}}, "adaptive needs limits.concurrency to stay under"),
+    ("policy", {"schedule": {"kind": "ladder"}}, "it is missing"),
+    ("policy", None, "should be an object"),
+    ("preset", "nope", "there is no preset 'nope': name one of default, dropless, "),
+    ("preset", 5, "valid string"),
     ("paused", "yes", "valid boolean"),
-    ("colour", "red", "not permitted"),
+    ("colour", "red", "there is no such field"),
 ]
 
 WRONG_QUERIES: list[tuple[dict[str, str], int, str]] = [
@@ -88,7 +94,7 @@ WRONG_QUERIES: list[tuple[dict[str, str], int, str]] = [
     ({"limit": "101"}, 422, "less than or equal to 100"),
     ({"limit": "many"}, 422, "valid integer"),
     ({"tenant": "a b"}, 422, "a tenant's name"),
-    ({"tennant": "a"}, 422, "not permitted"),
+    ({"tennant": "a"}, 422, "there is no such field"),
     ({"cursor": "x"}, 400, "not one of this list"),
     ({"cursor": "é\0"}, 400, "not one of this list"),
     ({"cursor": "ZAAAAAAAAAAAAAAAAAAAAAA"}, 400, "not one of this list"),
@@ -101,11 +107,13 @@ def test_a_new_endpoint_has_defaults_and_a_secret_of_its_own(connection: Connect
     assert answer.headers["location"] == f"/v1/endpoints/{made['id']}"
     assert made["event_types"] == ["*"]
     assert made["headers"] == {}
+    assert made["preset"] == "default"
     assert Policy.model_validate(made["policy"]) == Policy()
     assert made["secret"].startswith("whsec_")
     assert made["public_key"] is None
     assert made["circuit"] | {"since": None} == {
-        "state": "closed", "since": None, "reason": None, "failures": 0, "next_probe_at": None, "held": [],
+        "state": "closed", "since": None, "reason": None, "failures": 0, "next_probe_at": None, "allows": 100,
+        "held": [],
     }  # fmt: skip
     assert one(connection, "SELECT secret FROM forbear.secrets") == made["secret"]
 
@@ -122,7 +130,8 @@ def test_what_is_given_is_kept_and_the_lane_gets_its_limits(connection: Connecti
     assert made["event_types"] == ["invoice.*", "order.paid"]
     assert made["headers"] == {"X-Key": "s3cret", "authorization": "Bearer x"}
     assert made["policy"]["limits"] == {"concurrency": 7, "rate_per_s": 2.5, "burst": None}
-    assert made["policy"]["schedule"] == Policy().schedule.model_dump()
+    assert made["preset"] is None
+    assert Policy.model_validate(made["policy"]).schedule == Policy().schedule
     assert rows(connection, "SELECT timeout_s, concurrency, rate_per_s, burst FROM forbear.lanes") == [
         {"timeout_s": 20.0, "concurrency": 7, "rate_per_s": 2.5, "burst": 3}
     ]
@@ -238,11 +247,12 @@ def test_a_patch_with_null_sets_the_default(connection: Connection) -> None:
 
 def test_a_patch_replaces_the_parts_of_a_policy_that_it_names(connection: Connection) -> None:
     made = create(policy={"timeout_s": 20, "limits": {"concurrency": 7, "rate_per_s": 1}})
-    body = {"policy": {"limits": {"rate_per_s": 9}, "schedule": {"retries": None, "window_s": 60}}}
+    schedule = {"kind": "exponential", "base_s": 5, "multiplier": 2, "window_s": 60}
+    body = {"policy": {"limits": {"rate_per_s": 9}, "schedule": schedule}}
     policy = ok(call("PATCH", ENDPOINT, made["id"], body=body))["policy"]
     assert policy["timeout_s"] == 20
     assert policy["limits"] == {"concurrency": 100, "rate_per_s": 9, "burst": None}
-    assert policy["schedule"] == Policy().schedule.model_dump() | {"retries": None, "window_s": 60}
+    assert Policy.model_validate(policy).schedule == Exponential(base_s=5, multiplier=2, window_s=60)
     assert rows(connection, "SELECT timeout_s, concurrency, rate_per_s, burst FROM forbear.lanes") == [
         {"timeout_s": 20.0, "concurrency": 100, "rate_per_s": 9.0, "burst": 9}
     ]
@@ -266,6 +276,8 @@ def test_a_wrong_patch_is_refused_and_changes_nothing(subtests: pytest.Subtests)
         ({"policy": {"timeout_s": 0}}, "policy.timeout_s"),
         ({"secret": SYMMETRIC}, "secret"),
         ({"event_types": []}, "event_types"),
+        ({"preset": "nope"}, "preset"),
+        ({"preset": "repost", "policy": {"limits": {"concurrency": None}}}, "policy"),
     ]
     for body, field in wrong:
         with subtests.test(body=body):

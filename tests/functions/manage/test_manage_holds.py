@@ -83,13 +83,13 @@ def test_an_endpoint_that_answered_410_is_disabled_with_the_reason_until_enabled
     assert len(claimer.claim()) == 1
 
 
-def test_resetting_the_breaker_closes_it_and_lets_everything_go(connection: Connection, claimer: Claimer) -> None:
+def test_resetting_the_breaker_closes_it_and_lets_a_trickle_go(connection: Connection, claimer: Claimer) -> None:
     made = create()
     open_breaker(connection, ep_id(made["id"]))
     post(connection, b"1", b"2")
     assert claimer.claim() == []
     circuit = ok(call("GET", ENDPOINT, made["id"]))["circuit"]
-    assert (circuit["state"], circuit["failures"]) == ("open", 5)
+    assert (circuit["state"], circuit["failures"], circuit["allows"]) == ("open", 5, 0)
     assert circuit["held"][0] | {"since": None} == {
         "by": "breaker",
         "since": None,
@@ -99,10 +99,20 @@ def test_resetting_the_breaker_closes_it_and_lets_everything_go(connection: Conn
     called(connection)
     closed = ok(call("POST", f"{ENDPOINT}/reset-breaker", made["id"]))["circuit"]
     assert (closed["state"], closed["failures"], closed["next_probe_at"], closed["held"]) == ("closed", 0, None, [])
-    assert closed["reason"] == "reset by hand"
+    assert (closed["reason"], closed["allows"]) == ("reset by hand", 100)
     assert called(connection)
-    assert len(claimer.claim()) == 2
     assert one(connection, "SELECT breaker_epoch FROM forbear.lanes") == 2
+    assert len(claimer.claim()) == 1
+    trickle = ok(call("GET", ENDPOINT, made["id"]))["circuit"]
+    assert (trickle["state"], trickle["allows"], trickle["held"]) == ("half_open_trickle", 1, [])
+
+
+def test_without_slow_start_a_reset_lets_everything_go(connection: Connection, claimer: Claimer) -> None:
+    made = create(policy={"breaker": {"slow_start": False}})
+    open_breaker(connection, ep_id(made["id"]))
+    post(connection, b"1", b"2")
+    ok(call("POST", f"{ENDPOINT}/reset-breaker", made["id"]))
+    assert len(claimer.claim()) == 2
 
 
 def test_a_probe_in_flight_counts_for_nothing_after_a_reset(connection: Connection, claimer: Claimer) -> None:
@@ -112,17 +122,20 @@ def test_a_probe_in_flight_counts_for_nothing_after_a_reset(connection: Connecti
     (probe,) = claimer.claim()
     assert probe.probe
     half_open = ok(call("GET", ENDPOINT, made["id"]))["circuit"]
-    assert half_open["state"] == "half_open"
+    assert (half_open["state"], half_open["allows"]) == ("half_open_probe", 1)
     assert half_open["held"][0]["until"] == half_open["next_probe_at"] is not None
     ok(call("POST", f"{ENDPOINT}/reset-breaker", made["id"]))
     assert one(connection, "SELECT breaker_epoch FROM forbear.lanes") > probe.epoch
+    assert claimer.claim() == []  # the trickle's one place is the probe's still
+    claimer.settle(probe, "retry")
     assert len(claimer.claim()) == 1
 
 
 def test_a_reset_ends_the_wait_that_a_receiver_asked_for(connection: Connection, claimer: Claimer) -> None:
     made = create()
     post(connection, b"1", b"2")
-    lease, _ = claimer.claim()
+    lease, other = claimer.claim()
+    claimer.settle(other, "delivered")
     claimer.settle(lease, "retry", status=429, retry_after_s=600.0, retry_after_honoured=True, wait_s=600, delay_s=600)
     post(connection, b"3")
     assert claimer.claim() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -12,8 +12,9 @@ import psycopg
 from psycopg.rows import dict_row, namedtuple_row
 
 from forbear.db import statement
-from forbear.leases import breaker_json, parse_breaker
+from forbear.leases import control_json, parse_control
 from forbear.policy.breaker import Breaker, BreakerState
+from forbear.policy.control import Control
 from tests.functions.builders import make_endpoint
 
 type Connection = psycopg.Connection[Any]
@@ -28,6 +29,10 @@ HOLDS = {
     "tenant paused": ("tenant_paused_at = forbear.now()", "tenant_paused_at = NULL"),
     "disabled": ("disabled_at = forbear.now(), disabled_reason = 'gone'", "disabled_at = NULL, disabled_reason = NULL"),
 }
+
+
+# For tests of what may go at once after a hold.
+AT_ONCE = {"breaker": {"slow_start": False}}
 
 
 def limits(**limits: object) -> dict[str, Any]:
@@ -56,10 +61,10 @@ def claim(connection: Connection, slots: int = MANY, payload_bytes: int = ENOUGH
 
 @dataclass(frozen=True)
 class Settled:
-    """What a settle answers: the places of late results, and the breakers that were not as expected."""
+    """What a settle answers: the places of late results, and the control that was not as expected."""
 
     late: list[int]
-    stale: dict[UUID, Breaker]
+    stale: dict[UUID, Control]
 
 
 VERDICTS = {"delivered": "success", "retry": "retry", "dead": "permanent", "return": None}
@@ -79,11 +84,21 @@ def settle(
     body: bytes = b"answer",
     error: str | None = None,
     retry_after_s: float | None = None,
-    changes: Sequence[tuple[UUID, Breaker, Breaker]] = (),
+    changes: Sequence[tuple[UUID, Control, Breaker | Control]] = (),
     waits: dict[UUID, float] | None = None,
-    gone: Sequence[UUID] = (),
+    disables: dict[UUID, str] | None = None,
 ) -> Settled:
-    """Settle leases, all with the same result. A verdict of None is the outcome's usual one; `return` has none."""
+    """Settle leases, all with the same result. A verdict of None is the outcome's usual one; `return` has none.
+
+    Changes: of an endpoint, the control that it is thought to have, and the control or the breaker that it comes to.
+    """
+    waits, disables = waits or {}, disables or {}
+    befores = {endpoint_id: before for endpoint_id, before, _ in changes}
+    afters = {
+        endpoint_id: after if isinstance(after, Control) else replace(before, breaker=after)
+        for endpoint_id, before, after in changes
+    }
+    lanes = sorted(befores.keys() | waits.keys() | disables.keys())
     number = len(leases)
     verdict = VERDICTS[outcome] if verdict is None else verdict
     status = {"delivered": 200, "retry": 500, "dead": 404, "return": None}[outcome] if status is None else status
@@ -112,20 +127,18 @@ def settle(
                 "error_details": ["it broke" if error else ""] * number,
                 "retry_afters": [retry_after_s] * number,
                 "honoured": [retry_after_s is not None] * number,
-                "lane_ids": [endpoint_id for endpoint_id, _, _ in changes],
-                "from_epochs": [before.epoch for _, before, _ in changes],
-                "from_failures": [before.failures for _, before, _ in changes],
-                "breakers": [breaker_json(after) for _, _, after in changes],
-                "wait_ids": list(waits or {}),
-                "waits": list((waits or {}).values()),
-                "gone_ids": list(gone),
+                "lane_ids": lanes,
+                "versions": [befores[lane].version if lane in befores else None for lane in lanes],
+                "controls": [control_json(afters[lane]) if lane in afters else None for lane in lanes],
+                "waits": [waits.get(lane) for lane in lanes],
+                "disables": [disables.get(lane) for lane in lanes],
             },
         )
         .fetchone()
     )
     assert row is not None
     return Settled(
-        sorted(row["late"]), {UUID(lane["endpoint"]): parse_breaker(lane["breaker"]) for lane in row["stale"] or ()}
+        sorted(row["late"]), {UUID(lane["endpoint"]): parse_control(lane["control"]) for lane in row["stale"] or ()}
     )
 
 
@@ -169,17 +182,28 @@ def ready_in_s(connection: Connection, endpoint_id: UUID) -> float:
     return float(fetch(connection, sql, endpoint_id).s)
 
 
+def control(connection: Connection, endpoint_id: UUID) -> Control:
+    """What outcomes change about a lane."""
+    sql = "SELECT forbear.control_of(l) AS control FROM forbear.lanes l WHERE l.endpoint_id = %s"
+    return parse_control(fetch(connection, sql, endpoint_id).control)
+
+
 def breaker(connection: Connection, endpoint_id: UUID) -> Breaker:
     """A lane's breaker."""
-    sql = "SELECT forbear.breaker_of(l) AS breaker FROM forbear.lanes l WHERE l.endpoint_id = %s"
-    return parse_breaker(fetch(connection, sql, endpoint_id).breaker)
+    return control(connection, endpoint_id).breaker
+
+
+def failing(before: Control, failures: int) -> Control:
+    """A control whose breaker has counted so many failures in a row."""
+    return replace(before, breaker=replace(before.breaker, failures=failures))
 
 
 def open_breaker(connection: Connection, endpoint_id: UUID, *, for_s: float = 30.0) -> Breaker:
     """Open a lane's breaker as the claimer would, by a settle. Gives it as it is then."""
-    before = breaker(connection, endpoint_id)
+    before = control(connection, endpoint_id)
     now = fetch(connection, "SELECT forbear.now() AS now, forbear.now() + %s * interval '1 second' AS until", for_s)
-    after = Breaker(BreakerState.OPEN, now.now, 5, 1, now.until, before.epoch + 1, "5 failures in a row, the last: 500")
+    epoch = before.breaker.epoch + 1
+    after = Breaker(BreakerState.OPEN, now.now, 5, 1, now.until, epoch, "5 failures in a row, the last: 500")
     assert settle(connection, [], changes=[(endpoint_id, before, after)]) == Settled([], {})
     return after
 

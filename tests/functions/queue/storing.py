@@ -8,13 +8,13 @@ from typing import Any
 
 import psycopg
 
-from forbear.leases import Lane, Lease, Unsendable, parse_breaker
+from forbear.leases import Lane, Lease, Unsendable, parse_control
 from forbear.policy.model import Policy
 from forbear.store import Attempt, Result, Settled, Store
 
 type Connection = psycopg.Connection[Any]
 
-CLOSED = {
+CLOSED: dict[str, Any] = {
     "state": "closed",
     "since": "2026-01-01T00:00:00+00:00",
     "until": None,
@@ -22,6 +22,10 @@ CLOSED = {
     "failures": 0,
     "trips": 0,
     "epoch": 0,
+    "allows": None,
+    "limit": None,
+    "memory": {},
+    "version": 0,
 }
 
 
@@ -61,6 +65,6 @@ def url_of(connection: Connection) -> str:
 def lease_of(row: Any) -> Lease:
     """A lease as far as a settle looks at it."""
     fields: dict[str, Any] = dict.fromkeys(Lease.__dataclass_fields__)
-    lane = Lane(row.endpoint_id, Unsendable(), Policy(), parse_breaker(row.breaker or CLOSED))
+    lane = Lane(row.endpoint_id, Unsendable(), Policy(), parse_control(row.control or CLOSED), 1)
     known = {"delivery_id": row.delivery_id, "token": row.lease_token, "number": row.attempt, "lane": lane}
     return Lease(**(fields | known))

@@ -46,7 +46,7 @@ def test_a_lease_carries_all_that_is_needed_to_send(connection: Connection) -> N
     assert endpoint["url"] == url
     assert (endpoint["headers"], endpoint["secrets"]) == ({"x-one": "1"}, ["whsec_MQ=="])
     assert endpoint["policy"]["timeout_s"] == 15
-    assert json.loads(lease.breaker)["state"] == "closed"
+    assert json.loads(lease.control)["state"] == "closed"
 
 
 @pytest.mark.parametrize("timeout_s", [1, 7.5, 30])
@@ -71,7 +71,7 @@ def test_the_endpoint_comes_once_a_lane_and_secrets_that_sign_come_in_order(conn
     post(connection, *[b"1"] * 5)
     leases = claim(connection)
     assert [lease.endpoint is None for lease in leases].count(False) == 1
-    assert [lease.breaker is None for lease in leases].count(False) == 1
+    assert [lease.control is None for lease in leases].count(False) == 1
     (first,) = [lease.endpoint for lease in leases if lease.endpoint is not None]
     assert json.loads(first)["secrets"] == ["whsec_new", "whsec_old"]
 

@@ -7,13 +7,14 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from forbear.leases import parse_breaker
+from forbear.leases import parse_control
 from forbear.policy.breaker import Breaker, BreakerState
 from tests.functions.builders import make_endpoint, post
 from tests.functions.queue.leasing import (
     LEASE_S,
     breaker,
     claim,
+    control,
     fetch,
     freeze,
     open_breaker,
@@ -82,9 +83,9 @@ class TestProbes:
         (lease,) = claim(connection)
         assert lease.probe
         half_open = breaker(connection, endpoint_id)
-        assert (half_open.state, half_open.epoch) == (BreakerState.HALF_OPEN, opened.epoch + 1)
+        assert (half_open.state, half_open.epoch) == (BreakerState.HALF_OPEN_PROBE, opened.epoch + 1)
         assert (half_open.until, half_open.trips, half_open.failures) == (None, 1, 5)
-        assert parse_breaker(lease.breaker) == half_open
+        assert parse_control(lease.control).breaker == half_open
         assert ready_in_s(connection, endpoint_id) == LEASE_S
         connection.execute("UPDATE forbear.lanes SET ready_at = forbear.now()")
         assert claim(connection) == []
@@ -99,7 +100,7 @@ class TestProbes:
         (second,) = claim(connection)
         assert second.probe
         assert second.delivery_id != lost.delivery_id
-        assert json.loads(second.breaker)["epoch"] == json.loads(lost.breaker)["epoch"] + 1
+        assert json.loads(second.control)["epoch"] == json.loads(lost.control)["epoch"] + 1
 
     def test_a_lost_probe_of_a_lanes_only_delivery_comes_again(self, connection: Connection) -> None:
         endpoint_id = make_endpoint(connection)
@@ -132,9 +133,10 @@ class TestProbes:
         endpoint_id = make_endpoint(connection)
         post(connection, *[b"1"] * 5)
         lease = self.probe(connection, endpoint_id)
-        half_open = breaker(connection, endpoint_id)
-        closed = Breaker(BreakerState.CLOSED, half_open.since, 0, 0, None, half_open.epoch + 1, "answered: 200")
-        settle(connection, [lease], changes=[(endpoint_id, half_open, closed)])
+        seen = control(connection, endpoint_id)
+        was = seen.breaker
+        closed = Breaker(BreakerState.CLOSED, was.since, 0, 0, None, was.epoch + 1, "answered: 200")
+        settle(connection, [lease], changes=[(endpoint_id, seen, closed)])
         leases = claim(connection)
         assert len(leases) == 4
         assert not any(lease.probe for lease in leases)
@@ -145,10 +147,11 @@ class TestProbes:
         endpoint_id = make_endpoint(connection)
         post(connection, *[b"1"] * 5)
         lease = self.probe(connection, endpoint_id)
-        half_open = breaker(connection, endpoint_id)
+        seen = control(connection, endpoint_id)
+        was = seen.breaker
         until = fetch(connection, "SELECT forbear.now() + interval '3 seconds' AS at").at
-        opened = Breaker(BreakerState.OPEN, half_open.since, 6, 2, until, half_open.epoch + 1, "the probe failed: 500")
-        settle(connection, [lease], "retry", delay_s=3600, changes=[(endpoint_id, half_open, opened)])
+        opened = Breaker(BreakerState.OPEN, was.since, 6, 2, until, was.epoch + 1, "the probe failed: 500")
+        settle(connection, [lease], "retry", delay_s=3600, changes=[(endpoint_id, seen, opened)])
         claim(connection)
         assert ready_in_s(connection, endpoint_id) == 3
         freeze(connection, forward_s=3)
@@ -158,8 +161,9 @@ class TestProbes:
         endpoint_id = make_endpoint(connection)
         post(connection, b"1", b"2")
         lease = self.probe(connection, endpoint_id)
-        half_open = breaker(connection, endpoint_id)
+        seen = control(connection, endpoint_id)
+        was = seen.breaker
         now = fetch(connection, "SELECT forbear.now() AS at").at
-        again = Breaker(BreakerState.OPEN, now, 5, 1, now, half_open.epoch + 1, "the probe could not be sent")
-        settle(connection, [lease], "dead", reason="unsendable", changes=[(endpoint_id, half_open, again)])
+        again = Breaker(BreakerState.OPEN, now, 5, 1, now, was.epoch + 1, "the probe could not be sent")
+        settle(connection, [lease], "dead", reason="unsendable", changes=[(endpoint_id, seen, again)])
         assert [lease.probe for lease in claim(connection)] == [True]

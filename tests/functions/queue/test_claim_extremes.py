@@ -40,7 +40,9 @@ def test_a_stored_rate_below_all_bounds_stops_nobody(connection: Connection) -> 
 
 
 def test_time_in_which_everything_was_paused_does_not_count(connection: Connection) -> None:
-    make_endpoint(connection, policy={"schedule": {"retries": None, "window_s": 60.0}})
+    make_endpoint(
+        connection, policy={"schedule": {"kind": "ladder", "gaps_s": [30], "repeat_last": True, "window_s": 60.0}}
+    )
     post(connection, b"1")
     ((delivery, held_s),) = claimed(connection)
     assert held_s == 0

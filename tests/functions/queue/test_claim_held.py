@@ -10,6 +10,7 @@ import pytest
 
 from tests.functions.builders import make_endpoint, post
 from tests.functions.queue.leasing import (
+    AT_ONCE,
     HOLDS,
     attempts,
     claim,
@@ -37,7 +38,7 @@ class TestHolding:
     def test_a_held_lane_keeps_its_deliveries_and_lets_them_go_at_once_when_it_is_let_go(
         self, connection: Connection, hold: str
     ) -> None:
-        endpoint_id = make_endpoint(connection)
+        endpoint_id = make_endpoint(connection, policy=AT_ONCE)
         post(connection, b"before")
         held, let_go = HOLDS[hold]
         connection.execute(f"UPDATE forbear.lanes SET {held}")

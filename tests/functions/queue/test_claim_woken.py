@@ -109,7 +109,8 @@ class TestLowWaterMark:
                 one(
                     connection,
                     "SELECT count(*) FROM forbear.queue q JOIN forbear.lanes l USING (endpoint_id)"
-                    " WHERE q.lease_token IS NULL AND q.due_at < l.low_water"
+                    " WHERE q.lease_token IS NULL"
+                    " AND q.due_at < CASE WHEN q.retry THEN l.retry_low_water ELSE l.low_water END"
                     " AND NOT EXISTS (SELECT FROM forbear.wakes w, unnest(w.endpoint_ids, w.due_ats) AS u (e, d)"
                     "                 WHERE u.e = l.endpoint_id AND u.d <= q.due_at)",
                 )

@@ -71,7 +71,7 @@ WRONG = {
     "more of a response than is kept": "UPDATE forbear.queue_attempts SET response_body = repeat('x', 16385)::bytea",
     "a breaker that is open for ever": "UPDATE forbear.lanes SET breaker_state = 'open'",
     "a closed breaker with a cool-down": "UPDATE forbear.lanes SET breaker_until = now()",
-    "a half-open breaker without a probe": "UPDATE forbear.lanes SET breaker_state = 'half_open'",
+    "a half-open breaker without a probe": "UPDATE forbear.lanes SET breaker_state = 'half_open_probe'",
     "a probe of a closed breaker": "UPDATE forbear.lanes SET probe_until = now()",
     "an unknown breaker state": "UPDATE forbear.lanes SET breaker_state = 'ajar'",
     "disabled for no reason": "UPDATE forbear.lanes SET disabled_at = now()",
@@ -97,7 +97,8 @@ def test_it_cannot_be_written(world: Connection, wrong: str) -> None:
 DOUBLE = {
     "two attempts with one number": "INSERT INTO forbear.queue_attempts SELECT * FROM forbear.queue_attempts",
     "a kept attempt twice": "INSERT INTO forbear.history_attempts SELECT * FROM forbear.history_attempts",
-    "a delivery twice": "INSERT INTO forbear.queue SELECT * FROM forbear.queue LIMIT 1",
+    "a delivery twice": "INSERT INTO forbear.queue (id, event_id, endpoint_id, due_at, payload_bytes)"
+    " SELECT id, event_id, endpoint_id, due_at, payload_bytes FROM forbear.queue LIMIT 1",
     "an end twice": "INSERT INTO forbear.history SELECT * FROM forbear.history",
     "an event twice": "INSERT INTO forbear.events SELECT * FROM forbear.events LIMIT 1",
     "a second clock": "INSERT INTO forbear.clock DEFAULT VALUES",

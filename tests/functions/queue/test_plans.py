@@ -11,7 +11,7 @@ import pytest
 
 from tests.functions.builders import make_endpoint, one, post
 from tests.functions.queue.explaining import Plans, explained
-from tests.functions.queue.leasing import breaker, claim, fetch, freeze, keep_late, open_breaker, reap, settle
+from tests.functions.queue.leasing import claim, control, fetch, freeze, keep_late, open_breaker, reap, settle
 
 type Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -47,7 +47,7 @@ def work(connection: Connection) -> Plans:
     for n in range(LANES):
         post(connection, *[b"1"] * 10, event_type=f"t{n}")
     leases: list[Any] = []
-    befores = {endpoint_id: breaker(connection, endpoint_id) for endpoint_id in endpoints(connection)}
+    befores = {endpoint_id: control(connection, endpoint_id) for endpoint_id in endpoints(connection)}
     with explained(connection) as plans:
         while len(leases) < BATCH and (more := claim(connection)):
             leases += more
@@ -151,7 +151,7 @@ class TestABlockedBacklogCostsNothing:
                 assert len(claim(connection)) == 1
             case "a rate":
                 connection.execute(
-                    "UPDATE forbear.lanes SET rate_per_s = 0.001, tokens = 0, tokens_at = forbear.now()"
+                    "UPDATE forbear.lanes SET rate_per_s = 0.001, tokens = 0, visited_at = forbear.now()"
                     " WHERE endpoint_id = %s",
                     (endpoint_id,),
                 )

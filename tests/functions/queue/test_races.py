@@ -16,14 +16,16 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from forbear.policy.breaker import Breaker
+from forbear.policy.control import Control
 from tests.functions.builders import make_endpoint, one, post
 from tests.functions.queue.leasing import (
     LEASE_S,
     Settled,
     breaker,
     claim,
+    control,
     count,
+    failing,
     fetch,
     freeze,
     keep_late,
@@ -197,13 +199,13 @@ class TestLimitsWithSeveralClaimers:
         endpoint_id = make_endpoint(connection)
 
         def count_failures(claimer: Connection) -> None:
-            seen = breaker(claimer, endpoint_id)
+            seen = control(claimer, endpoint_id)
             for _ in range(50):
                 while True:
-                    after = replace(seen, failures=seen.failures + 1)
+                    after = failing(seen, seen.breaker.failures + 1)
                     stale = settle(claimer, [], changes=[(endpoint_id, seen, after)]).stale
                     if not stale:
-                        seen = after
+                        seen = replace(after, version=seen.version + 1)
                         break
                     seen = stale[endpoint_id]
 
@@ -403,12 +405,12 @@ class TestEverythingAtOnce:
 
     def some_changes(
         self, connection: Connection, endpoints: list[UUID], rng: random.Random
-    ) -> list[tuple[UUID, Breaker, Breaker]]:
+    ) -> list[tuple[UUID, Control, Control]]:
         """Count a failure, or none, of some lanes, in any order."""
         changes = []
         for endpoint_id in rng.sample(endpoints, 3):
-            before = breaker(connection, endpoint_id)
-            changes.append((endpoint_id, before, replace(before, failures=rng.randrange(4))))
+            before = control(connection, endpoint_id)
+            changes.append((endpoint_id, before, failing(before, rng.randrange(4))))
         return changes
 
     def drain(self, connection: Connection) -> None:

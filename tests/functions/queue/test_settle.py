@@ -12,14 +12,19 @@ import psycopg
 import pytest
 
 from forbear.policy.breaker import Breaker, BreakerState
+from forbear.policy.control import Control
+from forbear.settling import GONE
 from tests.functions.builders import make_endpoint, one, post, run
 from tests.functions.queue.leasing import (
+    AT_ONCE,
     LEASE_S,
     attempts,
     breaker,
     claim,
+    control,
     count,
     delivery,
+    failing,
     fetch,
     freeze,
     ready_in_s,
@@ -213,7 +218,9 @@ class TestLanes:
         assert fetch(connection, "SELECT endpoint_ids FROM forbear.wakes").endpoint_ids == [full]
         assert len(claim(connection)) == 1
 
-    def test_retry_after_holds_the_lane(self, connection: Connection, endpoint_id: UUID) -> None:
+    def test_retry_after_holds_the_lane(self, connection: Connection) -> None:
+        freeze(connection)
+        endpoint_id = make_endpoint(connection, policy=AT_ONCE)
         post(connection, b"1", b"2", b"3")
         first, second, third = claim(connection)
         settle(connection, [first], "retry", delay_s=130, waits={endpoint_id: 120.0})
@@ -241,7 +248,15 @@ class TestLanes:
         post(connection, b"1", b"2")
         first, second = claim(connection)
         post(connection, b"3")
-        settle(connection, [first], "dead", reason="gone", verdict="gone", status=410, gone=[endpoint_id])
+        settle(
+            connection,
+            [first],
+            "dead",
+            reason="gone",
+            verdict="gone",
+            status=410,
+            disables={endpoint_id: GONE},
+        )
         lane = fetch(connection, "SELECT held, disabled_reason FROM forbear.lanes")
         assert lane == (True, "gone: the receiver answered 410")
         assert ended(connection, first.delivery_id).reason == "gone"
@@ -253,13 +268,14 @@ class TestLanes:
 
 
 class TestBreakers:
-    def opened(self, connection: Connection, before: Breaker, until_s: float = 30.0) -> Breaker:
+    def opened(self, connection: Connection, before: Control, until_s: float = 30.0) -> Breaker:
         now = fetch(connection, "SELECT forbear.now() AS at").at
         until = now + timedelta(seconds=until_s)
-        return Breaker(BreakerState.OPEN, now, 5, before.trips + 1, until, before.epoch + 1, "5 failures in a row")
+        was = before.breaker
+        return Breaker(BreakerState.OPEN, now, 5, was.trips + 1, until, was.epoch + 1, "5 failures in a row")
 
     def test_a_change_is_written_whole(self, connection: Connection, endpoint_id: UUID) -> None:
-        before = breaker(connection, endpoint_id)
+        before = control(connection, endpoint_id)
         after = self.opened(connection, before)
         settle(connection, [], changes=[(endpoint_id, before, after)])
         assert breaker(connection, endpoint_id) == after
@@ -270,35 +286,35 @@ class TestBreakers:
         post(connection, b"1")
         settle(connection, claim(connection), "retry", delay_s=44)
         claim(connection)
-        before = breaker(connection, endpoint_id)
-        settle(connection, [], changes=[(endpoint_id, before, replace(before, failures=1))])
+        before = control(connection, endpoint_id)
+        settle(connection, [], changes=[(endpoint_id, before, failing(before, 1))])
         assert ready_in_s(connection, endpoint_id) == 44
 
     def test_a_change_from_what_it_no_longer_is_changes_nothing_and_tells_what_it_is(
         self, connection: Connection, endpoint_id: UUID
     ) -> None:
-        before = breaker(connection, endpoint_id)
-        first = replace(before, failures=1)
+        before = control(connection, endpoint_id)
+        first = failing(before, 1)
         assert settle(connection, [], changes=[(endpoint_id, before, first)]).stale == {}
         answer = settle(connection, [], changes=[(endpoint_id, before, self.opened(connection, before))])
-        assert answer.stale == {endpoint_id: first}
-        assert breaker(connection, endpoint_id) == first
+        assert answer.stale == {endpoint_id: replace(first, version=before.version + 1)}
+        assert breaker(connection, endpoint_id) == first.breaker
 
     def test_results_count_although_their_breakers_change_is_stale(
         self, connection: Connection, endpoint_id: UUID
     ) -> None:
         post(connection, b"1")
         (lease,) = claim(connection)
-        before = replace(breaker(connection, endpoint_id), epoch=7)
-        answer = settle(connection, [lease], "retry", changes=[(endpoint_id, before, replace(before, failures=1))])
+        before = replace(control(connection, endpoint_id), version=7)
+        answer = settle(connection, [lease], "retry", changes=[(endpoint_id, before, failing(before, 1))])
         assert (answer.late, list(answer.stale)) == ([], [endpoint_id])
         assert delivery(connection, lease.delivery_id).state == "pending"
 
     def test_of_two_that_change_it_at_once_one_is_told(
         self, connection: Connection, endpoint_id: UUID, connect: Callable[[], Connection]
     ) -> None:
-        before = breaker(connection, endpoint_id)
-        changes = [(endpoint_id, before, replace(before, failures=1))]
+        before = control(connection, endpoint_id)
+        changes = [(endpoint_id, before, failing(before, 1))]
         with connection.transaction():
             settle(connection, [], changes=changes)
             with ThreadPoolExecutor(1) as pool:
@@ -311,7 +327,7 @@ class TestBreakers:
     def test_an_open_breaker_bars_a_lane_that_was_ready(self, connection: Connection, endpoint_id: UUID) -> None:
         post(connection, *[b"1"] * 3)
         claim(connection, slots=5)
-        before = breaker(connection, endpoint_id)
+        before = control(connection, endpoint_id)
         settle(connection, [], changes=[(endpoint_id, before, self.opened(connection, before, 30))])
         assert ready_in_s(connection, endpoint_id) == 30
         freeze(connection, forward_s=29)
@@ -319,9 +335,9 @@ class TestBreakers:
 
     def test_the_changes_of_many_lanes_go_in_one_settle(self, connection: Connection) -> None:
         endpoints = [make_endpoint(connection, event_types=(f"t{n}",)) for n in range(30)]
-        before = {endpoint: breaker(connection, endpoint) for endpoint in endpoints}
-        changes = [(e, before[e], replace(before[e], failures=n)) for n, e in enumerate(sorted(endpoints))]
-        assert settle(connection, [], changes=changes, waits={endpoints[3]: 9.0}, gone=[endpoints[4]]).stale == {}
+        before = {endpoint: control(connection, endpoint) for endpoint in endpoints}
+        changes = [(e, before[e], failing(before[e], n)) for n, e in enumerate(sorted(endpoints))]
+        assert settle(connection, [], changes=changes, waits={endpoints[3]: 9.0}).stale == {}
         assert [breaker(connection, e).failures for e in sorted(endpoints)] == list(range(30))
 
 

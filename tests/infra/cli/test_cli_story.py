@@ -16,7 +16,7 @@ from tests.infra.cli.processes import listening
 
 type InLoop = Callable[[Coroutine[Any, Any, Any]], Any]
 
-POLICY = {"schedule": {"kind": "exponential", "base_s": 0.05, "cap_s": 0.05, "jitter": "none"}}
+POLICY = {"schedule": {"kind": "ladder", "gaps_s": [0.05], "jitter": {"kind": "none"}}}
 PAYLOAD = '{ "n": 1.0,  "who": "Zoë" }'
 
 

@@ -30,7 +30,8 @@ $$;
 CREATE TABLE forbear.control (
     only_row       boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
     paused_at      timestamptz,
-    -- how long everything has been paused in all, the present pause left out
+    -- when the latest pause of everything ended, and how long all of them took, the present one left out
+    resumed_at     timestamptz NOT NULL DEFAULT '-infinity',
     held_total     interval    NOT NULL DEFAULT '0',
     schedule       text        NOT NULL DEFAULT 'unknown',
     maintained_at  timestamptz NOT NULL DEFAULT '-infinity'
@@ -82,10 +83,14 @@ CREATE TABLE forbear.lanes (
     tenant           text        NOT NULL,
     -- when to look at the lane again; infinity when it is empty
     ready_at         timestamptz NOT NULL DEFAULT 'infinity',
-    -- no pending delivery is due earlier: the claim's index scan starts here and not in front of dead entries
+    -- no pending first attempt, and no pending retry, is due earlier: the claim's index scans start here and not in
+    -- front of dead entries
     low_water        timestamptz NOT NULL DEFAULT '-infinity',
+    retry_low_water  timestamptz NOT NULL DEFAULT '-infinity',
     -- more was due than the concurrency or the fair share let go: a settle wakes the lane
     saturated        boolean     NOT NULL DEFAULT false,
+    -- when a claim last had the lane in hand
+    visited_at       timestamptz NOT NULL DEFAULT forbear.now(),
 
     paused_at        timestamptz,
     tenant_paused_at timestamptz,
@@ -95,33 +100,104 @@ CREATE TABLE forbear.lanes (
     held             boolean     NOT NULL DEFAULT false,
     held_since       timestamptz,
     held_total       interval    NOT NULL DEFAULT '0',
+    -- when a hold last ended: a slow start is due if the lane has not been visited since
+    released_at      timestamptz NOT NULL DEFAULT '-infinity',
     -- a receiver's Retry-After
     wait_until       timestamptz NOT NULL DEFAULT '-infinity',
 
-    timeout_s        float8      NOT NULL CHECK (timeout_s BETWEEN 0 AND 60),
-    concurrency      int         NOT NULL CHECK (concurrency > 0),
-    rate_per_s       float8      CHECK (rate_per_s > 0),
-    burst            int         NOT NULL DEFAULT 1 CHECK (burst > 0),
-    tokens           float8      NOT NULL DEFAULT 1,
-    tokens_at        timestamptz NOT NULL DEFAULT '-infinity',
+    -- the policy's, copied by forbear.copy_policy whenever that is set
+    timeout_s        float8      NOT NULL DEFAULT 15,
+    concurrency      int,
+    rate_per_s       float8,
+    burst            int         NOT NULL DEFAULT 1,
+    budget_ratio     float8,
+    budget_floor     float8,
+    budget_window    float8,
+    slow_start       boolean     NOT NULL DEFAULT false,
+    dead_letter      boolean     NOT NULL DEFAULT false,
 
-    breaker_state    text        NOT NULL DEFAULT 'closed' CHECK (breaker_state IN ('closed', 'open', 'half_open')),
+    -- the tokens of the rate, and those of the retry budget: its floor's and what first attempts deposited; as they were
+    -- at visited_at
+    tokens           float8      NOT NULL DEFAULT 'infinity',
+    budget_tokens    float8      NOT NULL DEFAULT 'infinity',
+    budget_deposits  float8      NOT NULL DEFAULT 0,
+
+    -- what the outcomes of attempts change (forbear.policy.control); the version rises with every change
+    breaker_state    text        NOT NULL DEFAULT 'closed'
+                     CHECK (breaker_state IN ('closed', 'open', 'half_open_probe', 'half_open_trickle')),
     breaker_since    timestamptz NOT NULL DEFAULT forbear.now(),
     breaker_failures int         NOT NULL DEFAULT 0,
     breaker_trips    int         NOT NULL DEFAULT 0,
     breaker_until    timestamptz,
     breaker_epoch    bigint      NOT NULL DEFAULT 0,
     breaker_reason   text,
+    -- in the trickle: how many may be in flight
+    breaker_allows   int         CHECK (breaker_allows > 0),
     -- the half-open probe's lease: when it has lapsed, another probe may go
     probe_until      timestamptz,
+    -- the adaptive concurrency; NULL: the policy's own limit
+    concurrency_limit int        CHECK (concurrency_limit > 0),
+    -- what only the policy code reads
+    control_memory   jsonb       NOT NULL DEFAULT '{}',
+    control_version  bigint      NOT NULL DEFAULT 0,
 
     CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL)),
     CHECK (held = (held_since IS NOT NULL)),
     CHECK ((breaker_state = 'open') = (breaker_until IS NOT NULL)),
-    CHECK ((breaker_state = 'half_open') = (probe_until IS NOT NULL))
+    CHECK ((breaker_state = 'half_open_probe') = (probe_until IS NOT NULL)),
+    CHECK ((breaker_state = 'half_open_trickle') = (breaker_allows IS NOT NULL)),
+    CHECK (timeout_s BETWEEN 0 AND 60 AND concurrency > 0 AND rate_per_s > 0 AND burst > 0 AND budget_floor > 0)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX lanes_ready ON forbear.lanes (ready_at) WHERE NOT held AND ready_at < 'infinity';
 CREATE INDEX lanes_of_tenant ON forbear.lanes (tenant);
+
+-- Until when a lane is barred, whatever is due: NULL or past when it is not. One whose policy dead-letters while its
+-- breaker is open is visited all the same.
+CREATE FUNCTION forbear.barred_until(l forbear.lanes) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT greatest(l.wait_until, CASE WHEN NOT l.dead_letter THEN l.breaker_until END, l.probe_until)
+$$;
+
+-- Copies what the claim needs of a policy to its lane, and lets the claimer have a look at once: what is allowed now may
+-- have been barred by a limit before. Without a breaker in the policy the lane's is closed; how much concurrency the
+-- receiver bears is found out anew.
+CREATE FUNCTION forbear.copy_policy() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_endpoint uuid  := CASE TG_TABLE_NAME WHEN 'lanes' THEN (to_jsonb(NEW) ->> 'endpoint_id')::uuid
+                                           ELSE (to_jsonb(NEW) ->> 'id')::uuid END;
+    v_policy   jsonb := (SELECT e.policy FROM forbear.endpoints e WHERE e.id = v_endpoint);
+BEGIN
+    UPDATE forbear.lanes l
+    SET timeout_s     = coalesce((v_policy ->> 'timeout_s')::float8, l.timeout_s),
+        concurrency   = (v_policy #>> '{limits,concurrency}')::int,
+        rate_per_s    = (v_policy #>> '{limits,rate_per_s}')::float8,
+        burst         = coalesce((v_policy #>> '{limits,burst}')::int,
+                                 greatest(1, ceil((v_policy #>> '{limits,rate_per_s}')::float8))),
+        budget_ratio  = (v_policy #>> '{budget,ratio}')::float8,
+        budget_floor  = (v_policy #>> '{budget,floor_per_s}')::float8,
+        budget_window = (v_policy #>> '{budget,window_s}')::float8,
+        slow_start    = coalesce((v_policy #>> '{breaker,slow_start}')::boolean, false),
+        dead_letter   = coalesce((v_policy #>> '{breaker,dead_letter}')::boolean, false),
+        concurrency_limit = NULL,
+        breaker_state = CASE WHEN n.unbroken THEN 'closed' ELSE l.breaker_state END,
+        breaker_until = CASE WHEN NOT n.unbroken THEN l.breaker_until END,
+        breaker_allows = CASE WHEN NOT n.unbroken THEN l.breaker_allows END,
+        probe_until   = CASE WHEN NOT n.unbroken THEN l.probe_until END,
+        breaker_epoch = l.breaker_epoch + n.unbroken::int,
+        control_version = l.control_version + 1,
+        ready_at      = CASE WHEN l.ready_at < 'infinity' THEN
+                            least(l.ready_at, greatest(forbear.now(), l.wait_until, CASE WHEN NOT n.unbroken
+                                                       THEN forbear.barred_until(l) END))
+                            ELSE 'infinity' END
+    FROM (SELECT coalesce(v_policy -> 'breaker' = 'null', false) AS unbroken) n
+    WHERE l.endpoint_id = v_endpoint;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER copy_policy AFTER INSERT ON forbear.lanes FOR EACH ROW EXECUTE FUNCTION forbear.copy_policy();
+CREATE TRIGGER copy_policy AFTER UPDATE OF policy ON forbear.endpoints
+    FOR EACH ROW EXECUTE FUNCTION forbear.copy_policy();
 
 -- `held` follows from what holds the lane; time held is summed up so that a delivery's window can leave it out.
 -- A deleted lane is not held: the claimer visits it to cancel what is left.
@@ -135,8 +211,10 @@ BEGIN
     ELSIF NOT NEW.held AND NEW.held_since IS NOT NULL THEN
         NEW.held_total := NEW.held_total + (forbear.now() - NEW.held_since);
         NEW.held_since := NULL;
-        NEW.ready_at := greatest(forbear.now(), NEW.wait_until, NEW.breaker_until, NEW.probe_until);
+        NEW.released_at := forbear.now();
+        NEW.ready_at := greatest(forbear.now(), forbear.barred_until(NEW));
         NEW.low_water := '-infinity';
+        NEW.retry_low_water := '-infinity';
     END IF;
     RETURN NEW;
 END

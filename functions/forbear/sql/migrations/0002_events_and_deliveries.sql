@@ -45,6 +45,8 @@ CREATE TABLE forbear.queue (
     lease_token   uuid,
     lease_until   timestamptz,
     claimed_at    timestamptz,
+    -- the generation's first attempt has been made: the retry budget is for these
+    retry         boolean     NOT NULL GENERATED ALWAYS AS (tries + lost > 0) STORED,
     CHECK ((lease_token IS NULL) = (lease_until IS NULL)),
     CHECK ((lease_token IS NULL) = (claimed_at IS NULL)),
     CHECK ((started_at IS NULL) = (held_mark IS NULL)),
@@ -53,8 +55,8 @@ CREATE TABLE forbear.queue (
     CHECK (lease_token IS NULL OR started_at IS NOT NULL)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX queue_due    ON forbear.queue (endpoint_id, due_at)      WHERE lease_token IS NULL;
-CREATE INDEX queue_leased ON forbear.queue (endpoint_id, lease_until) WHERE lease_token IS NOT NULL;
+CREATE INDEX queue_due    ON forbear.queue (endpoint_id, retry, due_at) WHERE lease_token IS NULL;
+CREATE INDEX queue_leased ON forbear.queue (endpoint_id, lease_until)   WHERE lease_token IS NOT NULL;
 CREATE INDEX queue_event  ON forbear.queue (event_id);
 CREATE INDEX queue_replay ON forbear.queue (replay_id, id) WHERE replay_id IS NOT NULL;
 
@@ -72,7 +74,7 @@ CREATE TABLE forbear.history (
     ended_at      timestamptz NOT NULL,
     PRIMARY KEY (id, ended_at),
     CHECK ((state = 'dead') = (reason IS NOT NULL)),
-    CHECK (reason IN ('exhausted', 'expired', 'permanent', 'gone', 'unsendable', 'lost'))
+    CHECK (reason IN ('exhausted', 'expired', 'permanent', 'gone', 'unsendable', 'lost', 'circuit_open'))
 ) PARTITION BY RANGE (ended_at);
 CREATE INDEX history_event       ON forbear.history (event_id);
 CREATE INDEX history_of_endpoint ON forbear.history (endpoint_id, id);

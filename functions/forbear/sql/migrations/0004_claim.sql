@@ -45,12 +45,13 @@ BEGIN
                               LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) l) h;
 
     UPDATE forbear.lanes l
-    SET ready_at  = least(l.ready_at, greatest(w.due_at, l.wait_until, l.breaker_until, l.probe_until)),
-        low_water = least(l.low_water, w.due_at)
+    SET ready_at        = least(l.ready_at, greatest(w.due_at, forbear.barred_until(l))),
+        low_water       = least(l.low_water, w.due_at),
+        retry_low_water = least(l.retry_low_water, w.due_at)
     FROM unnest(v_locked, v_due_at) AS w (endpoint_id, due_at)
     WHERE l.endpoint_id = w.endpoint_id
-      AND (l.low_water > w.due_at
-           OR l.ready_at > greatest(w.due_at, l.wait_until, l.breaker_until, l.probe_until));
+      AND (l.low_water > w.due_at OR l.retry_low_water > w.due_at
+           OR l.ready_at > greatest(w.due_at, forbear.barred_until(l)));
 
     v_missed := ARRAY(SELECT unnest(v_lanes) EXCEPT SELECT unnest(v_locked));
     DELETE FROM forbear.wakes w WHERE w.id = ANY (v_wakes) AND NOT w.endpoint_ids && v_missed;
@@ -110,22 +111,78 @@ BEGIN
 END
 $$;
 
--- A lane's breaker as the policy code reads it.
-CREATE FUNCTION forbear.breaker_of(p_lane forbear.lanes) RETURNS jsonb
+-- Ends what is due on a lane that the caller has locked, at most p_limit deliveries, because its breaker is open and its
+-- policy says that they must not wait. Gives their number.
+CREATE FUNCTION forbear.dead_letter_lane(p_endpoint uuid, p_limit int, p_now timestamptz) RETURNS bigint
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    v_ids uuid[] := ARRAY(SELECT q.id FROM forbear.queue q
+                          WHERE q.endpoint_id = p_endpoint AND NOT q.retry AND q.lease_token IS NULL
+                            AND q.due_at <= p_now
+                          LIMIT p_limit FOR UPDATE);
+BEGIN
+    v_ids := v_ids || ARRAY(SELECT q.id FROM forbear.queue q
+                            WHERE q.endpoint_id = p_endpoint AND q.retry AND q.lease_token IS NULL
+                              AND q.due_at <= p_now
+                            LIMIT p_limit - cardinality(v_ids) FOR UPDATE);
+    RETURN forbear.finish(v_ids, array_fill('dead'::text, ARRAY[cardinality(v_ids)]),
+                          array_fill('circuit_open'::text, ARRAY[cardinality(v_ids)]), p_now);
+END
+$$;
+
+-- What the outcomes of attempts change about a lane, as the policy code reads it.
+CREATE FUNCTION forbear.control_of(p_lane forbear.lanes) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_build_object(
         'state', p_lane.breaker_state, 'since', p_lane.breaker_since, 'failures', p_lane.breaker_failures,
         'trips', p_lane.breaker_trips, 'until', p_lane.breaker_until, 'epoch', p_lane.breaker_epoch,
-        'reason', p_lane.breaker_reason)
+        'reason', p_lane.breaker_reason, 'allows', p_lane.breaker_allows, 'limit', p_lane.concurrency_limit,
+        'memory', p_lane.control_memory, 'version', p_lane.control_version)
 $$;
+
+-- The retry budget's two kinds of tokens, p_elapsed seconds after they were p_tokens and p_deposits. The floor's come
+-- at p_floor a second, up to p_window seconds' worth (and room for one). Deposits, p_ratio for each first attempt, are
+-- forgotten with the time constant p_window. A retry takes one token, of the deposits first. After Finagle's
+-- RetryBudget, whose window is a sliding one.
+CREATE FUNCTION forbear.budget(
+    p_tokens float8, p_deposits float8, p_elapsed float8, p_floor float8, p_window float8
+) RETURNS TABLE (tokens float8, deposits float8)
+LANGUAGE sql IMMUTABLE ROWS 1 AS $$
+    SELECT least(greatest(1, p_floor * p_window), p_tokens + p_floor * p_elapsed),
+           -- what is next to nothing is nothing: an underflow is an error
+           CASE WHEN p_deposits < 1e-9 OR p_elapsed > 30 * p_window THEN 0
+                ELSE p_deposits * exp(-p_elapsed / p_window) END
+$$;
+
+-- A claim's visit to a lane: what was free there, and what it gave.
+CREATE TYPE forbear.visit AS (
+    endpoint_id  uuid,
+    in_flight    int,          -- before it
+    quota        int,          -- deliveries it might give,
+    retry_quota  int,          -- and how many of them retries
+    limited_by   text,         -- what set the quota: probe, rate or share (of the concurrency, or of the claimer's slots)
+    slow_start   boolean,      -- a hold has ended: if more is due than the one that may go, a trickle begins
+    tokens       float8,       -- of the rate, before it
+    floor        float8,       -- of the retry budget: tokens of the floor a second,
+    floor_tokens float8,       -- those there were before it,
+    deposits     float8,       -- and those of first attempts
+    count        int,          -- deliveries it gave,
+    retries      int,          -- and how many of them retries
+    due_from     timestamptz,  -- no first attempt that is left is due earlier,
+    retry_from   timestamptz   -- and no retry
+);
 
 -- Leases due deliveries to a claimer: at most p_slots of them, p_bytes of payload in all (one is always let through),
 -- from at most p_lanes lanes. p_free: the claimer's free slots, of which p_slots is a batch; NULL: the same. A lease
 -- lasts the endpoint's timeout and thirty seconds; no setting shortens the margin. Gives one row a lease, the event and
 -- what is needed to sign and send it included; `endpoint` and `breaker` only on a lane's first row.
 --
--- A lane's quota is the least of: its concurrency and its fair share less what is in flight by live leases, the tokens
--- of its rate, and one when a half-open breaker may probe. The fair share is the dynamic threshold of Choudhury and
+-- A lane's quota is the least of: its concurrency (the policy's, the adaptive one, a trickle's width) and its fair share
+-- less what is in flight by live leases, the tokens of its rate, and one when a half-open breaker may probe. Retries
+-- within it need a token of the retry budget each, but not a probe. A lane whose hold has ended since its last visit
+-- (a pause, a Retry-After) starts with a trickle if its policy says so. The fair share is the dynamic threshold of Choudhury and
 -- Hahne ("Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM ToN 6(2), 1998), half of the
 -- slots that stay free when all the lanes take as much, for each claimer that is awake: whoever is slow cannot fill the
 -- last slots.
@@ -136,7 +193,8 @@ CREATE FUNCTION forbear.claim(p_slots int, p_bytes bigint, p_lanes int, p_free i
 RETURNS TABLE (
     delivery_id uuid, event_id uuid, endpoint_id uuid, lease_token uuid, lease_until timestamptz,
     generation int, attempt int, tries int, limited int, started_at timestamptz, held_s float8, expires_at timestamptz,
-    replay_id uuid, probe boolean, event_type text, content_type text, payload bytea, endpoint text, breaker text
+    replay_id uuid, probe boolean, event_type text, content_type text, payload bytea, endpoint text, control text,
+    in_flight int
 )
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
@@ -149,24 +207,20 @@ DECLARE
     v_lanes     uuid[];
     v_share     int;
     -- the time that everything was paused counts for each lane as if it had been paused itself
-    v_held      interval    := (SELECT c.held_total FROM forbear.control c);
-    v_deleted   uuid;
-    v_cancelled bigint;
-    v_cancel    int         := 1000;
+    v_held      interval;
+    v_resumed   timestamptz;
+    v_lane_id   uuid;
+    v_deleted   boolean;
+    v_ended     bigint;
+    v_may_end   int         := 1000;
     -- parallel: the deliveries to lease, until when, and how long their lanes had been held in all
     v_ids       uuid[];
     v_untils    timestamptz[];
     v_helds     interval[];
-    -- parallel: the lanes in hand, how many deliveries each gave, of how many at most and by which limit, its tokens
-    -- before that, and from when on something may still be due
-    v_lane      uuid[];
-    v_count     int[];
-    v_quota     int[];
-    v_limit     text[];
-    v_tokens    float8[];
-    v_from      timestamptz[];
+    v_visits    forbear.visit[];
 BEGIN
-    IF (SELECT c.paused_at IS NOT NULL FROM forbear.control c) THEN
+    SELECT c.held_total, c.resumed_at INTO v_held, v_resumed FROM forbear.control c WHERE c.paused_at IS NULL;
+    IF NOT FOUND THEN
         RETURN;
     END IF;
     PERFORM forbear.absorb_wakes(1000);
@@ -179,13 +233,19 @@ BEGIN
         RETURN;
     END IF;
 
-    FOR v_deleted IN SELECT l.endpoint_id FROM forbear.lanes l
-                     WHERE l.endpoint_id = ANY (v_lanes) AND l.deleted_at IS NOT NULL LOOP
-        v_cancelled := forbear.cancel_lane(v_deleted, v_cancel);
-        UPDATE forbear.lanes l SET ready_at = CASE WHEN v_cancelled < v_cancel THEN 'infinity' ELSE v_now END
-        WHERE l.endpoint_id = v_deleted;
-        v_cancel := v_cancel - v_cancelled;
-        EXIT WHEN v_cancel = 0;
+    FOR v_lane_id, v_deleted IN
+        SELECT l.endpoint_id, l.deleted_at IS NOT NULL FROM forbear.lanes l
+        WHERE l.endpoint_id = ANY (v_lanes) AND (l.deleted_at IS NOT NULL OR l.dead_letter AND l.breaker_until > v_now)
+    LOOP
+        IF v_deleted THEN
+            v_ended := forbear.cancel_lane(v_lane_id, v_may_end);
+            UPDATE forbear.lanes l SET ready_at = CASE WHEN v_ended < v_may_end THEN 'infinity' ELSE v_now END
+            WHERE l.endpoint_id = v_lane_id;
+        ELSE
+            v_ended := forbear.dead_letter_lane(v_lane_id, v_may_end, v_now);
+        END IF;
+        v_may_end := v_may_end - v_ended;
+        EXIT WHEN v_may_end = 0;
     END LOOP;
 
     v_share := greatest(1, floor(0.5 * coalesce(p_free, p_slots) / (1 + 0.5 * cardinality(v_lanes)))::int)
@@ -193,52 +253,73 @@ BEGIN
                               WHERE c.awake_until > v_now AND c.id <> '00000000-0000-0000-0000-000000000000'));
 
     WITH lane AS MATERIALIZED (
-        SELECT l.endpoint_id, l.low_water, l.ready_at, l.held_total + v_held AS held_total,
-               v_now + (l.timeout_s + 30) * interval '1 second' AS lease_until,
-               b.tokens,
-               CASE WHEN greatest(l.wait_until, l.breaker_until, l.probe_until) > v_now THEN 0
-                    WHEN l.breaker_state <> 'closed' THEN 1
-                    ELSE greatest(0, least(l.concurrency - f.in_flight, v_share - f.in_flight, b.whole_tokens))
-               END AS quota,
-               CASE WHEN l.breaker_state <> 'closed' THEN 'probe'
-                    WHEN b.whole_tokens < least(l.concurrency, v_share) - f.in_flight THEN 'rate'
-                    ELSE 'share' END AS limited_by
+        SELECT l.endpoint_id, l.low_water, l.retry_low_water, l.ready_at, l.held_total + v_held AS held_total,
+               v_now + (l.timeout_s + 30) * interval '1 second' AS lease_until, f.in_flight, q.quota,
+               CASE WHEN w.step = 'probe' OR l.budget_floor IS NULL THEN q.quota
+                    ELSE least(q.quota, floor(b.tokens + b.deposits + 1e-6)::int) END AS retry_quota,
+               CASE WHEN w.step = 'probe' THEN 'probe'
+                    WHEN r.whole < w.width - f.in_flight THEN 'rate'
+                    ELSE 'share' END AS limited_by,
+               w.step IS NOT DISTINCT FROM 'start' AS slow_start,
+               r.tokens, l.budget_floor AS floor, b.tokens AS floor_tokens, b.deposits
         FROM forbear.lanes l
+        CROSS JOIN LATERAL (SELECT extract(epoch FROM v_now - greatest(l.visited_at, v_now - interval '1 day'))
+                                   AS elapsed_s) e
         CROSS JOIN LATERAL (SELECT count(*)::int AS in_flight FROM forbear.queue q
                             WHERE q.endpoint_id = l.endpoint_id AND q.lease_token IS NOT NULL
                               AND q.lease_until > v_now) f
-        CROSS JOIN LATERAL (SELECT CASE WHEN l.rate_per_s IS NULL THEN p_slots ELSE least(
-            l.burst,
-            l.tokens + l.rate_per_s * extract(epoch FROM v_now - greatest(l.tokens_at, v_now - interval '1 day'))
-        ) END AS tokens) t
         -- What adds up to one but for rounding is one.
-        CROSS JOIN LATERAL (SELECT t.tokens, floor(t.tokens + 1e-6)::int AS whole_tokens) b
+        CROSS JOIN LATERAL (SELECT t.tokens, floor(t.tokens + 1e-6)::int AS whole
+                            FROM (SELECT CASE WHEN l.rate_per_s IS NULL THEN p_slots
+                                              ELSE least(l.burst, l.tokens + l.rate_per_s * e.elapsed_s) END
+                                         AS tokens) t) r
+        CROSS JOIN LATERAL forbear.budget(l.budget_tokens, l.budget_deposits, e.elapsed_s, l.budget_floor,
+                                          l.budget_window) b
+        CROSS JOIN LATERAL (SELECT s.step, least(l.concurrency, l.concurrency_limit, v_share, l.breaker_allows,
+                                                 CASE WHEN s.step = 'start' THEN 1 END) AS width
+                            FROM (SELECT CASE WHEN l.breaker_state IN ('open', 'half_open_probe') THEN 'probe'
+                                              WHEN l.breaker_state = 'closed' AND l.slow_start
+                                                   AND greatest(l.released_at, l.wait_until, v_resumed) > l.visited_at
+                                                  THEN 'start' END AS step) s) w
+        CROSS JOIN LATERAL (SELECT CASE WHEN greatest(l.wait_until, l.breaker_until, l.probe_until) > v_now THEN 0
+                                        WHEN w.step = 'probe' THEN 1
+                                        ELSE greatest(0, least(w.width - f.in_flight, r.whole)) END AS quota) q
         WHERE l.endpoint_id = ANY (v_lanes) AND l.deleted_at IS NULL
     ), due AS MATERIALIZED (
-        SELECT lane.*, q.id, q.due_at,
+        SELECT lane.*, q.id, q.due_at, q.retry,
                q.id IS NOT NULL AND row_number() OVER turns <= p_slots
                AND (sum(q.payload_bytes) OVER turns <= p_bytes OR row_number() OVER turns = 1) AS taken
         FROM lane LEFT JOIN LATERAL (
-            SELECT q.id, q.due_at, q.payload_bytes, row_number() OVER (ORDER BY q.due_at) AS turn
-            FROM (SELECT q.id, q.due_at, q.payload_bytes FROM forbear.queue q
-                  WHERE q.endpoint_id = lane.endpoint_id AND q.lease_token IS NULL
-                    AND q.due_at >= lane.low_water AND q.due_at <= v_now
-                  ORDER BY q.due_at LIMIT lane.quota) q) q ON true
+            SELECT q.*, row_number() OVER (ORDER BY q.due_at) AS turn
+            FROM ((SELECT q.id, q.due_at, q.payload_bytes, q.retry FROM forbear.queue q
+                   WHERE q.endpoint_id = lane.endpoint_id AND NOT q.retry AND q.lease_token IS NULL
+                     AND q.due_at >= lane.low_water AND q.due_at <= v_now
+                   ORDER BY q.due_at LIMIT lane.quota)
+                  UNION ALL
+                  (SELECT q.id, q.due_at, q.payload_bytes, q.retry FROM forbear.queue q
+                   WHERE q.endpoint_id = lane.endpoint_id AND q.retry AND q.lease_token IS NULL
+                     AND q.due_at >= lane.retry_low_water AND q.due_at <= v_now
+                   ORDER BY q.due_at LIMIT lane.retry_quota)
+                  ORDER BY due_at LIMIT lane.quota) q) q ON true
         -- Every lane's first, then every lane's second: when slots or bytes run out, they run out for all alike.
         WINDOW turns AS (ORDER BY q.turn NULLS LAST, lane.ready_at, lane.endpoint_id)
     ), taken AS (
         SELECT array_agg(d.id) AS ids, array_agg(d.lease_until) AS untils, array_agg(d.held_total) AS helds
         FROM due d WHERE d.taken
-    ), given AS (
-        SELECT d.endpoint_id, d.quota, d.limited_by, d.tokens, count(*) FILTER (WHERE d.taken) AS count,
-               coalesce(max(d.due_at) FILTER (WHERE d.taken), d.low_water) AS due_from
-        FROM due d GROUP BY d.endpoint_id, d.quota, d.limited_by, d.tokens, d.low_water
+    ), visit AS (
+        SELECT d.endpoint_id, d.in_flight, d.quota, d.retry_quota, d.limited_by, d.slow_start, d.tokens, d.floor,
+               d.floor_tokens, d.deposits,
+               (count(*) FILTER (WHERE d.taken))::int AS count, (count(*) FILTER (WHERE d.taken AND d.retry))::int AS retries,
+               coalesce(max(d.due_at) FILTER (WHERE d.taken AND NOT d.retry), d.low_water) AS due_from,
+               coalesce(max(d.due_at) FILTER (WHERE d.taken AND d.retry), d.retry_low_water) AS retry_from
+        FROM due d
+        GROUP BY d.endpoint_id, d.in_flight, d.quota, d.retry_quota, d.limited_by, d.slow_start, d.tokens, d.floor,
+                 d.floor_tokens, d.deposits, d.low_water, d.retry_low_water
     )
     SELECT (SELECT t.ids FROM taken t), (SELECT t.untils FROM taken t), (SELECT t.helds FROM taken t),
-           array_agg(g.endpoint_id), array_agg(g.count), array_agg(g.quota), array_agg(g.limited_by),
-           array_agg(g.tokens), array_agg(g.due_from)
-    INTO v_ids, v_untils, v_helds, v_lane, v_count, v_quota, v_limit, v_tokens, v_from
-    FROM given g;
+           array_agg(v::forbear.visit)
+    INTO v_ids, v_untils, v_helds, v_visits
+    FROM visit v;
 
     -- No other claimer can have taken them: they are pending, and the lanes are in hand.
     UPDATE forbear.queue q
@@ -255,34 +336,56 @@ BEGIN
     -- was for want of slots or bytes that no more went, when there is a token again, or in a second; a settle wakes a
     -- saturated lane before that.
     UPDATE forbear.lanes l
-    SET low_water     = coalesce(s.next_due, v_now),
-        tokens        = s.tokens - s.count,
-        tokens_at     = v_now,
-        breaker_state = CASE WHEN s.probing THEN 'half_open' ELSE l.breaker_state END,
-        breaker_epoch = l.breaker_epoch + s.probing::int,
-        breaker_since = CASE WHEN s.probing THEN v_now ELSE l.breaker_since END,
-        breaker_until = CASE WHEN s.probing THEN NULL ELSE l.breaker_until END,
-        probe_until   = CASE WHEN s.probing THEN v_now + (l.timeout_s + 30) * interval '1 second'
-                             ELSE l.probe_until END,
-        saturated     = coalesce(s.next_due <= v_now, false) AND s.count = s.quota AND s.limited_by = 'share',
-        ready_at      = CASE WHEN s.next_due IS NULL THEN 'infinity' ELSE greatest(
-            l.wait_until,
+    SET low_water       = coalesce(s.next_first, v_now),
+        retry_low_water = coalesce(s.next_retry, v_now),
+        visited_at      = v_now,
+        tokens          = s.tokens - s.count,
+        budget_tokens   = coalesce(s.floor_left, l.budget_tokens),
+        budget_deposits = coalesce(greatest(0, s.deposits - s.retries) + l.budget_ratio * (s.count - s.retries), 0),
+        breaker_state   = CASE WHEN s.probing THEN 'half_open_probe' WHEN s.starting THEN 'half_open_trickle'
+                               ELSE l.breaker_state END,
+        breaker_epoch   = l.breaker_epoch + (s.probing OR s.starting)::int,
+        breaker_since   = CASE WHEN s.probing OR s.starting THEN v_now ELSE l.breaker_since END,
+        breaker_reason  = CASE WHEN s.starting THEN 'a hold has ended: starting slowly' ELSE l.breaker_reason END,
+        breaker_until   = CASE WHEN NOT s.probing THEN l.breaker_until END,
+        breaker_allows  = CASE WHEN s.starting THEN 1 ELSE l.breaker_allows END,
+        probe_until     = CASE WHEN s.probing THEN v_now + (l.timeout_s + 30) * interval '1 second'
+                               ELSE l.probe_until END,
+        control_version = l.control_version + (s.probing OR s.starting)::int,
+        saturated       = s.more AND s.count = s.quota AND s.limited_by = 'share',
+        ready_at        = CASE WHEN s.next_due IS NULL THEN 'infinity' ELSE greatest(
             CASE WHEN s.probing THEN v_now + (l.timeout_s + 30) * interval '1 second'
-                 ELSE greatest(l.breaker_until, l.probe_until) END,
-            CASE WHEN s.next_due > v_now THEN s.next_due
-                 WHEN s.count < s.quota THEN v_now
+                 ELSE forbear.barred_until(l) END,
+            CASE WHEN NOT s.more THEN s.next_due
+                 WHEN s.count < s.quota OR l.dead_letter AND l.breaker_until > v_now THEN v_now
                  WHEN s.limited_by = 'rate'
                      THEN v_now + least(86400, greatest(0, 1 - (s.tokens - s.count)) / l.rate_per_s)
                                   * interval '1 second'
                  ELSE v_now + interval '1 second' END) END
     FROM (
-        SELECT u.*, u.limited_by = 'probe' AND u.count > 0 AS probing,
-               (SELECT q.due_at FROM forbear.queue q
-                WHERE q.endpoint_id = u.endpoint_id AND q.lease_token IS NULL AND q.due_at >= u.due_from
-                ORDER BY q.due_at LIMIT 1) AS next_due
-        FROM unnest(v_lane, v_count, v_quota, v_limit, v_tokens, v_from)
-            AS u (endpoint_id, count, quota, limited_by, tokens, due_from)
-        OFFSET 0  -- keeps the look at the queue one a lane
+        SELECT d.*, m.more, d.limited_by = 'probe' AND d.count > 0 AS probing,
+               d.slow_start AND d.count = d.quota AND m.more AS starting
+        FROM (
+            SELECT u.*, b.floor_left, n.next_first, n.next_retry, least(
+                       n.next_first,
+                       -- retries that want a token wait for the floor's next
+                       CASE WHEN u.retries < u.retry_quota OR u.retry_quota = u.quota THEN n.next_retry
+                            WHEN n.next_retry IS NOT NULL
+                                THEN greatest(n.next_retry, v_now + greatest(0, 1 - b.floor_left) / u.floor
+                                                                    * interval '1 second') END) AS next_due
+            FROM unnest(v_visits) u
+            CROSS JOIN LATERAL (SELECT CASE WHEN u.floor IS NOT NULL
+                THEN greatest(0, u.floor_tokens - greatest(0, u.retries - u.deposits)) END AS floor_left) b
+            CROSS JOIN LATERAL (
+                SELECT (SELECT q.due_at FROM forbear.queue q
+                        WHERE q.endpoint_id = u.endpoint_id AND NOT q.retry AND q.lease_token IS NULL
+                          AND q.due_at >= u.due_from ORDER BY q.due_at LIMIT 1) AS next_first,
+                       (SELECT q.due_at FROM forbear.queue q
+                        WHERE q.endpoint_id = u.endpoint_id AND q.retry AND q.lease_token IS NULL
+                          AND q.due_at >= u.retry_from ORDER BY q.due_at LIMIT 1) AS next_retry
+                OFFSET 0) n  -- keeps the look at the queue one a lane
+        ) d
+        CROSS JOIN LATERAL (SELECT coalesce(d.next_due <= v_now, false) AS more) m
     ) s
     WHERE l.endpoint_id = s.endpoint_id;
 
@@ -290,13 +393,15 @@ BEGIN
     SELECT q.id, q.event_id, q.endpoint_id, q.lease_token, q.lease_until, q.generation, q.attempts, q.tries, q.limited,
            CASE WHEN q.tries + q.lost = 0 THEN NULL ELSE q.started_at END,
            extract(epoch FROM (l.lane).held_total + v_held - q.held_mark)::float8, q.expires_at,
-           q.replay_id, (l.lane).breaker_state = 'half_open', e.type, e.content_type, e.payload,
+           q.replay_id, (l.lane).breaker_state = 'half_open_probe', e.type, e.content_type, e.payload,
            CASE WHEN row_number() OVER (PARTITION BY q.endpoint_id) = 1 THEN (
                SELECT jsonb_build_object('url', p.url, 'headers', p.headers, 'policy', p.policy, 'secrets', (
                           SELECT jsonb_agg(s.secret ORDER BY s.expires_at NULLS FIRST) FROM forbear.secrets s
                           WHERE s.endpoint_id = p.id AND (s.expires_at IS NULL OR s.expires_at > v_now)))::text
                FROM forbear.endpoints p WHERE p.id = q.endpoint_id) END,
-           CASE WHEN row_number() OVER (PARTITION BY q.endpoint_id) = 1 THEN forbear.breaker_of(l.lane)::text END
+           CASE WHEN row_number() OVER (PARTITION BY q.endpoint_id) = 1 THEN forbear.control_of(l.lane)::text END,
+           CASE WHEN row_number() OVER (PARTITION BY q.endpoint_id) = 1
+                THEN (SELECT u.in_flight + u.count FROM unnest(v_visits) u WHERE u.endpoint_id = q.endpoint_id) END
     FROM unnest(v_ids) AS t (id)
     CROSS JOIN LATERAL (SELECT * FROM forbear.queue q WHERE q.id = t.id LIMIT 1) q
     CROSS JOIN LATERAL (SELECT l AS lane FROM forbear.lanes l WHERE l.endpoint_id = q.endpoint_id LIMIT 1) l

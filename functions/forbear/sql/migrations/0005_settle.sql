@@ -1,40 +1,44 @@
 -- Recording what attempts came to, and taking over what claimers left behind. For the shape of the statements see the
 -- file before this one.
 
--- Applies what a batch came to for its lanes (see forbear.settle for the arrays): a breaker only where it is still the
--- one that the caller worked from, and nothing for lanes with late results. Locks the lanes in the order of their ids.
--- Gives the lanes whose breaker was left as it was, as [{"endpoint": id, "breaker": {...}}], or NULL.
+-- Applies what a batch came to for its lanes (see forbear.settle for the arrays): control only where it is still the one
+-- that the caller worked from, and nothing for lanes with late results. Locks the lanes in the order of their ids. Gives
+-- the lanes whose control was left as it was, as [{"endpoint": id, "control": {...}}], or NULL.
 CREATE FUNCTION forbear.change_lanes(
-    p_lane_ids uuid[], p_from_epochs bigint[], p_from_failures int[], p_breakers jsonb[],
-    p_wait_ids uuid[], p_waits float8[], p_gone_ids uuid[], p_late_lanes uuid[], p_now timestamptz
+    p_lane_ids uuid[], p_versions bigint[], p_controls jsonb[], p_waits float8[], p_disables text[],
+    p_late_lanes uuid[], p_now timestamptz
 ) RETURNS jsonb
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_material = off
 AS $$
 DECLARE
-    v_changed uuid[];
+    v_changed  uuid[];
+    v_disabled uuid[];
 BEGIN
-    PERFORM FROM forbear.lanes l WHERE l.endpoint_id = ANY (p_lane_ids || p_wait_ids || p_gone_ids)
-    ORDER BY l.endpoint_id FOR NO KEY UPDATE;
+    PERFORM FROM forbear.lanes l WHERE l.endpoint_id = ANY (p_lane_ids) ORDER BY l.endpoint_id FOR NO KEY UPDATE;
 
     WITH changed AS (
         UPDATE forbear.lanes l
-        SET breaker_state    = c.breaker ->> 'state',
-            breaker_since    = (c.breaker ->> 'since')::timestamptz,
-            breaker_failures = (c.breaker ->> 'failures')::int,
-            breaker_trips    = (c.breaker ->> 'trips')::int,
-            breaker_until    = (c.breaker ->> 'until')::timestamptz,
-            breaker_epoch    = (c.breaker ->> 'epoch')::bigint,
-            breaker_reason   = c.breaker ->> 'reason',
-            probe_until      = CASE WHEN c.breaker ->> 'state' = 'half_open' THEN l.probe_until END,
+        SET breaker_state     = c.control ->> 'state',
+            breaker_since     = (c.control ->> 'since')::timestamptz,
+            breaker_failures  = (c.control ->> 'failures')::int,
+            breaker_trips     = (c.control ->> 'trips')::int,
+            breaker_until     = (c.control ->> 'until')::timestamptz,
+            breaker_epoch     = (c.control ->> 'epoch')::bigint,
+            breaker_reason    = c.control ->> 'reason',
+            breaker_allows    = (c.control ->> 'allows')::int,
+            probe_until       = CASE WHEN c.control ->> 'state' = 'half_open_probe' THEN l.probe_until END,
+            concurrency_limit = (c.control ->> 'limit')::int,
+            control_memory    = c.control -> 'memory',
+            control_version   = l.control_version + 1,
             -- Another state is another bar; that of the old one (a probe's lease, say) must not hold the lane longer.
-            ready_at         = CASE WHEN (c.breaker ->> 'epoch')::bigint = l.breaker_epoch THEN l.ready_at
-                                    ELSE greatest(p_now, (c.breaker ->> 'until')::timestamptz, l.wait_until) END
-        FROM unnest(p_lane_ids, p_from_epochs, p_from_failures, p_breakers)
-            AS c (endpoint_id, from_epoch, from_failures, breaker)
-        WHERE l.endpoint_id = c.endpoint_id AND l.breaker_epoch = c.from_epoch
-          AND l.breaker_failures = c.from_failures AND NOT l.endpoint_id = ANY (p_late_lanes)
+            ready_at          = CASE WHEN (c.control ->> 'epoch')::bigint = l.breaker_epoch THEN l.ready_at
+                                     ELSE greatest(p_now, l.wait_until, CASE WHEN NOT l.dead_letter
+                                                   THEN (c.control ->> 'until')::timestamptz END) END
+        FROM unnest(p_lane_ids, p_versions, p_controls) AS c (endpoint_id, version, control)
+        WHERE l.endpoint_id = c.endpoint_id AND l.control_version = c.version AND c.control IS NOT NULL
+          AND NOT l.endpoint_id = ANY (p_late_lanes)
         RETURNING l.endpoint_id
     )
     SELECT array_agg(c.endpoint_id) INTO v_changed FROM changed c;
@@ -42,16 +46,20 @@ BEGIN
     UPDATE forbear.lanes l
     SET wait_until = greatest(l.wait_until, p_now + w.wait_s * interval '1 second'),
         ready_at   = greatest(l.ready_at, p_now + w.wait_s * interval '1 second')
-    FROM unnest(p_wait_ids, p_waits) AS w (endpoint_id, wait_s)
+    FROM unnest(p_lane_ids, p_waits) AS w (endpoint_id, wait_s)
     WHERE l.endpoint_id = w.endpoint_id AND l.wait_until < p_now + w.wait_s * interval '1 second'
       AND NOT l.endpoint_id = ANY (p_late_lanes);
 
-    UPDATE forbear.lanes l SET disabled_at = p_now, disabled_reason = 'gone: the receiver answered 410'
-    WHERE l.endpoint_id = ANY (p_gone_ids) AND l.disabled_at IS NULL AND NOT l.endpoint_id = ANY (p_late_lanes);
+    v_disabled := ARRAY(SELECT d.endpoint_id FROM unnest(p_lane_ids, p_disables) AS d (endpoint_id, reason)
+                        WHERE d.reason IS NOT NULL);
+    UPDATE forbear.lanes l
+    SET disabled_at = p_now, disabled_reason = p_disables[array_position(p_lane_ids, l.endpoint_id)]
+    WHERE l.endpoint_id = ANY (v_disabled) AND l.disabled_at IS NULL AND NOT l.endpoint_id = ANY (p_late_lanes);
 
-    RETURN (SELECT jsonb_agg(jsonb_build_object('endpoint', l.endpoint_id, 'breaker', forbear.breaker_of(l)))
-            FROM forbear.lanes l
-            WHERE l.endpoint_id = ANY (p_lane_ids) AND NOT l.endpoint_id = ANY (coalesce(v_changed, '{}')));
+    RETURN (SELECT jsonb_agg(jsonb_build_object('endpoint', l.endpoint_id, 'control', forbear.control_of(l)))
+            FROM unnest(p_lane_ids, p_controls) AS c (endpoint_id, control)
+            CROSS JOIN LATERAL (SELECT * FROM forbear.lanes l WHERE l.endpoint_id = c.endpoint_id LIMIT 1) l
+            WHERE c.control IS NOT NULL AND NOT c.endpoint_id = ANY (coalesce(v_changed, '{}')));
 END
 $$;
 
@@ -114,12 +122,12 @@ $$;
 -- (due again after p_delays seconds) or 'return' (given back unsent, due at once; no attempt was made). p_limited: the
 -- verdict was `limited`. The evidence of an attempt stands in the arrays from p_verdicts on; a NULL verdict says that
 -- none was made. p_ages: seconds since the attempt began.
--- Then, one entry a lane: p_lane_ids with the breaker that the caller worked from (p_from_epochs, p_from_failures) and
--- the one it came to; and p_wait_ids with p_waits, the seconds that a receiver asked everybody to wait, and p_gone_ids,
--- the endpoints that answered 410.
+-- Then, one entry a lane that changes: p_lane_ids with the control that it came to (p_controls; NULL: none) and the
+-- version of the one that the caller worked from, the seconds that a receiver asked everybody to wait (p_waits), and why
+-- the endpoint is disabled (p_disables).
 --
 -- A result counts only while its lease token stands and the lease has not lapsed. Gives the places (from 1) of
--- the others, the late ones, for forbear.keep_late; and the lanes whose breaker was not changed, with what it is now: it
+-- the others, the late ones, for forbear.keep_late; and the lanes whose control was not changed, with what it is now: it
 -- was no longer the one that the caller worked from, or some of the lane's results are late, which must not count for
 -- anything. The caller decides again, from those that are not.
 CREATE FUNCTION forbear.settle(
@@ -127,8 +135,7 @@ CREATE FUNCTION forbear.settle(
     p_limited boolean[], p_verdicts text[], p_ages float8[], p_latencies_ms float8[], p_urls text[], p_addresses text[],
     p_request_headers bytea[], p_statuses int[], p_response_headers bytea[], p_response_bodies bytea[],
     p_errors text[], p_error_details text[], p_retry_afters float8[], p_honoured boolean[],
-    p_lane_ids uuid[], p_from_epochs bigint[], p_from_failures int[], p_breakers jsonb[],
-    p_wait_ids uuid[], p_waits float8[], p_gone_ids uuid[]
+    p_lane_ids uuid[], p_versions bigint[], p_controls jsonb[], p_waits float8[], p_disables text[]
 ) RETURNS TABLE (late int[], stale jsonb)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
@@ -140,13 +147,12 @@ DECLARE
     v_earlier uuid[];
     v_late_lanes uuid[];
 BEGIN
-    IF p_lane_ids <> '{}' OR p_wait_ids <> '{}' OR p_gone_ids <> '{}' THEN
+    IF p_lane_ids <> '{}' THEN
         v_late_lanes := ARRAY(
             SELECT r.endpoint_id FROM unnest(p_ids, p_tokens, p_endpoints) AS r (id, token, endpoint_id)
             WHERE (SELECT count(*) FROM forbear.queue q
                    WHERE q.id = r.id AND q.lease_token IS NOT DISTINCT FROM r.token AND q.lease_until > v_now) = 0);
-        stale := forbear.change_lanes(p_lane_ids, p_from_epochs, p_from_failures, p_breakers, p_wait_ids, p_waits,
-                                      p_gone_ids, v_late_lanes, v_now);
+        stale := forbear.change_lanes(p_lane_ids, p_versions, p_controls, p_waits, p_disables, v_late_lanes, v_now);
     END IF;
 
     WITH result AS MATERIALIZED (

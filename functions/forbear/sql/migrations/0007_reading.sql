@@ -94,10 +94,17 @@ RETURNS SETOF forbear.queue
 LANGUAGE sql STABLE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
-    SELECT * FROM forbear.queue q
-    WHERE (q.endpoint_id, q.due_at, q.id) > (p_endpoint, p_due_at, p_id) AND q.endpoint_id <= p_endpoint
-      AND q.lease_token IS NULL
-    ORDER BY q.endpoint_id, q.due_at, q.id LIMIT p_limit
+    SELECT * FROM (
+        (SELECT * FROM forbear.queue q
+         WHERE (q.endpoint_id, q.retry, q.due_at, q.id) > (p_endpoint, false, p_due_at, p_id)
+           AND (q.endpoint_id, q.retry) <= (p_endpoint, false) AND q.lease_token IS NULL
+         ORDER BY q.endpoint_id, q.retry, q.due_at, q.id LIMIT p_limit)
+        UNION ALL
+        (SELECT * FROM forbear.queue q
+         WHERE (q.endpoint_id, q.retry, q.due_at, q.id) > (p_endpoint, true, p_due_at, p_id)
+           AND (q.endpoint_id, q.retry) <= (p_endpoint, true) AND q.lease_token IS NULL
+         ORDER BY q.endpoint_id, q.retry, q.due_at, q.id LIMIT p_limit)) q
+    ORDER BY q.due_at, q.id LIMIT p_limit
 $$;
 
 -- An endpoint's pending deliveries that are due last.
@@ -105,9 +112,17 @@ CREATE FUNCTION forbear.last_due(p_endpoint uuid, p_limit bigint) RETURNS SETOF 
 LANGUAGE sql STABLE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
-    SELECT * FROM forbear.queue q
-    WHERE q.endpoint_id >= p_endpoint AND q.endpoint_id <= p_endpoint AND q.lease_token IS NULL
-    ORDER BY q.endpoint_id DESC, q.due_at DESC LIMIT p_limit
+    SELECT * FROM (
+        (SELECT * FROM forbear.queue q
+         WHERE (q.endpoint_id, q.retry) >= (p_endpoint, false) AND (q.endpoint_id, q.retry) <= (p_endpoint, false)
+           AND q.lease_token IS NULL
+         ORDER BY q.endpoint_id DESC, q.retry DESC, q.due_at DESC LIMIT p_limit)
+        UNION ALL
+        (SELECT * FROM forbear.queue q
+         WHERE (q.endpoint_id, q.retry) >= (p_endpoint, true) AND (q.endpoint_id, q.retry) <= (p_endpoint, true)
+           AND q.lease_token IS NULL
+         ORDER BY q.endpoint_id DESC, q.retry DESC, q.due_at DESC LIMIT p_limit)) q
+    ORDER BY q.due_at DESC LIMIT p_limit
 $$;
 
 -- How many of an endpoint's deliveries are pending; counts no further than p_limit.
