@@ -17,7 +17,18 @@ PURE = sorted(
         *(LIBRARY / "policy").glob("*.py"),
         *(
             LIBRARY / f"{name}.py"
-            for name in ("ids", "signing", "jsonspan", "urls", "guard", "headers", "event_types", "states", "tenants")
+            for name in (
+                "ids",
+                "signing",
+                "jsonspan",
+                "urls",
+                "guard",
+                "headers",
+                "event_types",
+                "states",
+                "tenants",
+                "faults",
+            )
         ),
     ]
 )

@@ -29,9 +29,13 @@ Headers = Annotated[
     list[str] | None,
     typer.Option("--header", metavar="'NAME: VALUE'", help="A header of each request; again for more."),
 ]
+PresetOption = Annotated[
+    str | None,
+    typer.Option("--preset", metavar="NAME", help="What the policy begins as; `forbear presets` lists them."),
+]
 PolicyOption = Annotated[
     str | None,
-    typer.Option("--policy", metavar="FILE|JSON", help="The policy: a JSON object, or a file that holds one."),
+    typer.Option("--policy", metavar="FILE|JSON", help="Parts of the policy: a JSON object, or a file that holds one."),
 ]
 Secret = Annotated[
     str | None,
@@ -75,6 +79,7 @@ FACTS: Columns = {
     "types": "event_types",
     "description": "description",
     "headers": lambda endpoint: [f"{name}: {value}" for name, value in endpoint["headers"].items()],
+    "preset": "preset",
     "circuit": "circuit.state",
     "since": "circuit.since",
     "why": "circuit.reason",
@@ -82,6 +87,7 @@ FACTS: Columns = {
     "held by": _held,
     "pending": _pending,
     "in flight": "circuit.in_flight",
+    "at most": "circuit.allows",
     "success": _success,
     "Retry-After": _retry_after,
     "created": "created_at",
@@ -100,11 +106,12 @@ def add(
     types: Types = None,
     description: Description = None,
     headers: Headers = None,
+    preset: PresetOption = None,
     policy: PolicyOption = None,
     secret: Secret = None,
 ) -> None:
     """Add an endpoint; without --type it gets every event of its tenant."""
-    document = _members(endpoint_url, types, description, headers, policy)
+    document = _members(endpoint_url, types, description, headers, preset=preset, policy=policy)
     document |= {"tenant": tenant} | ({} if secret is None else {"secret": secret})
     with session.api() as api:
         _print(session, api.call("POST", "/v1/endpoints", document=document))
@@ -136,12 +143,16 @@ def update(
     types: Types = None,
     description: Description = None,
     headers: Headers = None,
+    preset: PresetOption = None,
     policy: PolicyOption = None,
 ) -> None:
-    """Change an endpoint. Types and headers are replaced as a whole, and so is each part of a policy that is given."""
-    document = _members(endpoint_url, types, description, headers, policy)
+    """Change an endpoint. Types and headers are replaced as a whole, and so is each part of a policy that is given.
+
+    With a preset, all other parts of the policy are the preset's.
+    """
+    document = _members(endpoint_url, types, description, headers, preset=preset, policy=policy)
     if not document:
-        raise UsageError("say what to change: --endpoint-url, --type, --description, --header or --policy")
+        raise UsageError("say what to change: --endpoint-url, --type, --description, --header, --preset or --policy")
     with session.api() as api:
         _print(session, api.call("PATCH", PATH, endpoint, document=document))
 
@@ -216,11 +227,18 @@ def _print(session: Session, endpoint: Document) -> None:
     session.output.facts(endpoint, FACTS)
     if not session.output.as_json:
         session.output.line("policy")
-        session.output.facts(endpoint["policy"], {part: part for part in endpoint["policy"]})
+        policy = {part: "none" if value is None else value for part, value in endpoint["policy"].items()}
+        session.output.facts(policy, {part: part for part in policy})
 
 
 def _members(
-    url: str | None, types: list[str] | None, description: str | None, headers: list[str] | None, policy: str | None
+    url: str | None,
+    types: list[str] | None,
+    description: str | None,
+    headers: list[str] | None,
+    *,
+    preset: str | None,
+    policy: str | None,
 ) -> dict[str, Any]:
     """The members of an endpoint that were given."""
     return {
@@ -228,6 +246,7 @@ def _members(
         **({"event_types": types} if types else {}),
         **({} if description is None else {"description": description}),
         **({"headers": _headers(headers)} if headers else {}),
+        **({} if preset is None else {"preset": preset}),
         **({} if policy is None else {"policy": _policy(policy)}),
     }
 

@@ -19,7 +19,7 @@ from infra.cli.errors import CliError
 NOTHING = "-"
 
 # Columns of a table that may be narrower than what is in them, and how narrow.
-_GIVES_WAY = {"url": 10, "endpoint": 4, "types": 5, "held by": 7, "takes": 5, "status": 9}
+_GIVES_WAY = {"url": 10, "endpoint": 4, "types": 5, "held by": 7, "takes": 5, "status": 9, "summary": 9}
 _TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.[0-9]+)?Z")
 
 

@@ -17,6 +17,9 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from infra.cli.errors import CliError
+from infra.cli.presets import File, read
+
 if TYPE_CHECKING:
     from infra.local.demo.script import Demo, Promise
     from infra.local.stack import LocalStack
@@ -69,6 +72,7 @@ def up(
     database_url: Annotated[
         str | None, typer.Option(help="Use this PostgreSQL (18 or later) and not the embedded one.")
     ] = None,
+    presets: File = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one document a line; errors too.")] = False,
 ) -> None:
     """Run Forbear on this machine: database, API, replay URL, claimer and schedule."""
@@ -81,6 +85,7 @@ def up(
                 ports=(port, replay_port),
                 data=data,
                 url=database_url,
+                presets=_checked(presets),
                 as_json=as_json,
             )
         )
@@ -91,8 +96,26 @@ def up(
     raise typer.Exit(code)
 
 
+def _checked(presets: str | None) -> Path | None:
+    """The file of own presets, found to be readable; the functions run elsewhere and need its absolute path."""
+    if presets is None:
+        return None
+    try:
+        read(presets)
+    except CliError as error:
+        raise CannotStart(str(error)) from error
+    return Path(presets).absolute()
+
+
 async def _up(
-    *, demo: bool, seconds: float | None, ports: tuple[int, int], data: Path, url: str | None, as_json: bool
+    *,
+    demo: bool,
+    seconds: float | None,
+    ports: tuple[int, int],
+    data: Path,
+    url: str | None,
+    presets: Path | None,
+    as_json: bool,
 ) -> int:
     stop, database_died = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -102,7 +125,7 @@ async def _up(
     async with (
         _database(folder, url, [database_died, stop]) as (database, shown),
         _log(folder) as log,
-        _stack(database, ports, log) as stack,
+        _stack(database, ports, presets, log) as stack,
     ):
         note = folder / "up.json"
         note.write_text(
@@ -191,7 +214,9 @@ async def _log(folder: Path) -> AsyncIterator[IO[str]]:
 
 
 @contextlib.asynccontextmanager
-async def _stack(database: str, ports: tuple[int, int], log: IO[str]) -> AsyncIterator["LocalStack"]:
+async def _stack(
+    database: str, ports: tuple[int, int], presets: Path | None, log: IO[str]
+) -> AsyncIterator["LocalStack"]:
     """The local stack, running; its functions' output goes to the log, errors in a line each to the terminal."""
     from infra.local.deployment import CLAIMER, local_stack  # noqa: PLC0415 - help must answer at once
     from infra.local.serving import PortTaken  # noqa: PLC0415
@@ -206,7 +231,8 @@ async def _stack(database: str, ports: tuple[int, int], log: IO[str]) -> AsyncIt
             told.add((function, error))
             print(f"{function}: {error} (once; all of it is in {log.name})", file=sys.stderr, flush=True)
 
-    stack = local_stack(database, ports=Ports(api=ports[0], replay=ports[1]), on_line=on_line)
+    environment = {} if presets is None else {"FORBEAR_PRESETS": str(presets)}
+    stack = local_stack(database, ports=Ports(api=ports[0], replay=ports[1]), environment=environment, on_line=on_line)
     try:
         await stack.start()
     except PortTaken as error:

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from forbear.db import Connection, Database
+from forbear.policy.presets import Preset, with_own
 from forbear.settings import Settings
 from forbear.waking import wake
+
+# A file of presets is read once in the life of an execution environment.
+_presets = cache(with_own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,11 @@ class Backend:
 
     database: Database
     settings: Settings
+
+    @property
+    def presets(self) -> Mapping[str, Preset]:
+        """The presets that requests may name: the built-in ones and the stack's own."""
+        return _presets(self.settings.presets)
 
     def read[T](self, work: Callable[[Connection], T]) -> T:
         """Run what changes nothing, or nothing more when it runs twice.

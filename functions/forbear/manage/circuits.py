@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forbear.models.endpoints import Circuit, CircuitReading, Count, Hold, HoldCause, RetryAfterTally, SuccessRate
+from forbear.policy.breaker import BreakerState
 
 COUNT_TO = 10_000
 """How far pending deliveries are counted."""
@@ -27,7 +28,7 @@ def holds_of(lane: Mapping[str, Any]) -> list[Hold]:
     holds = [Hold(by=cause, since=lane[f"{cause}_at"]) for cause in pauses if lane[f"{cause}_at"] is not None]
     if lane["disabled_at"] is not None:
         holds.append(Hold(by="disabled", since=lane["disabled_at"], reason=lane["disabled_reason"]))
-    if lane["breaker_state"] != "closed":
+    if lane["breaker_state"] in (BreakerState.OPEN, BreakerState.HALF_OPEN_PROBE):
         holds.append(
             Hold(
                 by="breaker",
@@ -42,15 +43,27 @@ def holds_of(lane: Mapping[str, Any]) -> list[Hold]:
 
 
 def circuit_of(lane: Mapping[str, Any]) -> Circuit:
-    """A lane's circuit, from the same row."""
+    """A lane's circuit, from a row of the statement `endpoints`."""
     return Circuit(
         state=lane["breaker_state"],
         since=lane["breaker_since"],
         reason=lane["breaker_reason"],
         failures=lane["breaker_failures"],
         next_probe_at=lane["next_probe_at"],
+        allows=_allowed(lane),
         held=holds_of(lane),
     )
+
+
+def _allowed(lane: Mapping[str, Any]) -> int | None:
+    """How many requests the breaker, the policy and the adaptive concurrency let be in flight; None: any number."""
+    match lane["breaker_state"]:
+        case BreakerState.OPEN:
+            return 0
+        case BreakerState.HALF_OPEN_PROBE:
+            return 1
+    widths = (lane["breaker_allows"], lane["concurrency_limit"], lane["concurrency"])
+    return min((width for width in widths if width is not None), default=None)
 
 
 def reading_of(circuit: Circuit, traffic: Mapping[str, Any]) -> CircuitReading:

@@ -17,6 +17,8 @@ from forbear.manage.circuits import circuit_of
 from forbear.manage.times import HIGHEST_ID
 from forbear.models.endpoints import EndpointOut
 from forbear.models.queries import Scope
+from forbear.policy.model import Policy
+from forbear.policy.presets import Preset, name_of
 
 
 def target(request: ApiRequest) -> tuple[UUID, str | None]:
@@ -45,8 +47,10 @@ def not_found(endpoint_id: UUID) -> Problem:
     return Problem(404, f"there is no endpoint {encode(Prefix.ENDPOINT, endpoint_id)}")
 
 
-def read_endpoint(connection: Connection, endpoint_id: UUID, tenant: str | None) -> EndpointOut:
-    """An endpoint as it is.
+def read_endpoint(
+    connection: Connection, endpoint_id: UUID, tenant: str | None, known: Mapping[str, Preset]
+) -> EndpointOut:
+    """An endpoint as it is, its policy by its name if it is one of the known presets.
 
     Raises:
         Problem: 404.
@@ -55,10 +59,11 @@ def read_endpoint(connection: Connection, endpoint_id: UUID, tenant: str | None)
     row = connection.execute(statement("endpoints"), parameters).fetchone()
     if row is None:
         raise not_found(endpoint_id)
-    return endpoint_of(row)
+    return endpoint_of(row, known)
 
 
-def endpoint_of(row: Mapping[str, Any]) -> EndpointOut:
+def endpoint_of(row: Mapping[str, Any], known: Mapping[str, Preset]) -> EndpointOut:
     """An endpoint from a row of the statement `endpoints`."""
-    own = {name: row[name] for name in EndpointOut.model_fields if name != "circuit"}
-    return EndpointOut(**own, circuit=circuit_of(row))
+    policy = Policy.model_validate(row["policy"])
+    read: dict[str, Any] = {"preset": name_of(policy, known), "policy": policy, "circuit": circuit_of(row)}
+    return EndpointOut(**{name: row[name] for name in EndpointOut.model_fields if name not in read}, **read)

@@ -18,6 +18,7 @@ from forbear.manage.asking import field_problem, read_query
 from forbear.manage.backend import Backend, one
 from forbear.manage.circuits import COUNT_TO, reading_of
 from forbear.manage.endpoint_rows import endpoint_of, lock, read_endpoint, target
+from forbear.manage.presets import policy_of
 from forbear.manage.secrets import public_key_of
 from forbear.manage.times import HIGHEST_ID
 from forbear.models.endpoints import (
@@ -42,18 +43,19 @@ def create(backend: Backend, request: ApiRequest) -> ApiResponse:
     read_query(Nothing, request)
     given = parse_body(EndpointIn, request.body)
     url = checked_url(given.url, backend.settings)
+    policy = policy_of(given, Policy(), backend.presets)
     secret = given.secret or generate_secret()
     parameters = {
         "tenant": given.tenant,
         "secret": secret,
         "paused": given.paused,
-        **_columns(url, given.event_types, given.description, given.headers, given.policy),
+        **_columns(url, given.event_types, given.description, given.headers, policy),
     }
 
     def work(connection: Connection) -> EndpointOut:
         connection.execute(statement("tenant_row"), parameters)
         made = one(connection, statement("create_endpoint"), parameters)
-        return read_endpoint(connection, made["id"], None)
+        return read_endpoint(connection, made["id"], None, backend.presets)
 
     made = backend.change(work, repeatable=False)
     created = EndpointCreated(**dict(made), secret=secret, public_key=public_key_of(secret))
@@ -72,7 +74,7 @@ def list_some(backend: Backend, request: ApiRequest) -> ApiResponse:
     rows = backend.read(lambda connection: connection.execute(statement("endpoints"), parameters).fetchall())
     page = rows[: query.limit]
     after = cursors.write("e", page[-1]["id"]) if len(rows) > query.limit else None
-    return ApiResponse(200, EndpointPage(items=[endpoint_of(row) for row in page], next=after))
+    return ApiResponse(200, EndpointPage(items=[endpoint_of(row, backend.presets) for row in page], next=after))
 
 
 def read(backend: Backend, request: ApiRequest) -> ApiResponse:
@@ -80,7 +82,7 @@ def read(backend: Backend, request: ApiRequest) -> ApiResponse:
     endpoint_id, tenant = target(request)
 
     def work(connection: Connection) -> EndpointReading:
-        endpoint = read_endpoint(connection, endpoint_id, tenant)
+        endpoint = read_endpoint(connection, endpoint_id, tenant, backend.presets)
         traffic = one(connection, statement("traffic"), {"id": endpoint_id, "count_to": COUNT_TO})
         return EndpointReading(**{**dict(endpoint), "circuit": reading_of(endpoint.circuit, traffic)})
 
@@ -96,7 +98,7 @@ def change(backend: Backend, request: ApiRequest) -> ApiResponse:
 
     def work(connection: Connection) -> EndpointOut:
         row = lock(connection, endpoint_id, tenant)
-        policy = Policy.model_validate(row["policy"])
+        policy = policy_of(given, Policy.model_validate(row["policy"]), backend.presets)
         connection.execute(
             statement("change_endpoint"),
             {
@@ -107,11 +109,11 @@ def change(backend: Backend, request: ApiRequest) -> ApiResponse:
                     given.event_types or EVERYTHING if "event_types" in fields else row["event_types"],
                     given.description or "" if "description" in fields else row["description"],
                     given.headers or {} if "headers" in fields else row["headers"],
-                    _changed(policy, given.policy) if "policy" in fields else policy,
+                    policy,
                 ),
             },
         )
-        return read_endpoint(connection, endpoint_id, tenant)
+        return read_endpoint(connection, endpoint_id, tenant, backend.presets)
 
     changed = backend.change(work, repeatable=True)
     backend.wake()
@@ -174,7 +176,7 @@ def _switch(backend: Backend, request: ApiRequest, name: str, *, wake: bool) -> 
 
     def work(connection: Connection) -> EndpointOut:
         connection.execute(statement(name), {"id": endpoint_id, "tenant": tenant})
-        return read_endpoint(connection, endpoint_id, tenant)
+        return read_endpoint(connection, endpoint_id, tenant, backend.presets)
 
     endpoint = backend.change(work, repeatable=True)
     if wake:
@@ -182,27 +184,14 @@ def _switch(backend: Backend, request: ApiRequest, name: str, *, wake: bool) -> 
     return ApiResponse(200, endpoint)
 
 
-def _changed(stored: Policy, given: Policy | None) -> Policy:
-    """A policy in which the parts given are replaced; None: the default one."""
-    if given is None:
-        return Policy()
-    return Policy(
-        **{name: getattr(given if name in given.model_fields_set else stored, name) for name in Policy.model_fields}
-    )
-
-
 def _columns(
     url: str, event_types: list[str], description: str, headers: dict[str, str], policy: Policy
 ) -> dict[str, Any]:
-    """An endpoint's settings as columns, its lane's copies of the policy's limits among them."""
+    """An endpoint's settings as columns; the lane's copies of the policy's limits are made from it in SQL."""
     return {
         "url": url,
         "event_types": event_types,
         "description": description,
         "headers": json.dumps(headers),
         "policy": policy.model_dump_json(),
-        "timeout_s": policy.timeout_s,
-        "concurrency": policy.limits.concurrency,
-        "rate_per_s": policy.limits.rate_per_s,
-        "burst": policy.limits.bucket_size or 1,
     }

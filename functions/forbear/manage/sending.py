@@ -32,7 +32,7 @@ def backfill(backend: Backend, request: ApiRequest) -> ApiResponse:
     given = parse_body(BackfillIn, request.body)
 
     def work(connection: Connection) -> UUID:
-        read_endpoint(connection, endpoint_id, tenant)
+        read_endpoint(connection, endpoint_id, tenant, backend.presets)
         return start_backfill(connection, endpoint_id, given.since, given.until, given.types)
 
     backfill_id = backend.read(work)

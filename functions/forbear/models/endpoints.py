@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from forbear import headers, signing
 from forbear.models.events import TenantName, Time
-from forbear.models.fields import IN, DeliveryId, EndpointId, EventId, Instant, Pattern, Patterns, ReplayId, storable
+from forbear.models.fields import (
+    IN,
+    DeliveryId,
+    EndpointId,
+    EventId,
+    Instant,
+    Pattern,
+    Patterns,
+    ReplayId,
+    storable,
+    without_defaults,
+)
+from forbear.models.policies import PolicyParts, PresetName
+from forbear.policy.breaker import BreakerState
 from forbear.policy.model import Policy
 
 EVERYTHING = ["*"]
@@ -22,12 +35,6 @@ def _check_headers(given: dict[str, str]) -> dict[str, str]:
 def _check_secret(secret: str) -> str:
     signing.parse_secret(secret)
     return secret
-
-
-def _without_defaults(schema: dict[str, Any]) -> None:
-    """What is left out stays as it is, so the schema names no defaults."""
-    for field in schema["properties"].values():
-        field.pop("default", None)
 
 
 Url = Annotated[
@@ -71,7 +78,13 @@ class EndpointIn(BaseModel):
     event_types: Subscriptions = EVERYTHING
     description: Description = ""
     headers: Headers = {}
-    policy: Annotated[Policy, Field(description="What is left out has its default.")] = Policy()
+    preset: Annotated[
+        PresetName | None,
+        Field(description="What the policy begins as: a name that GET /v1/presets lists. Left out: `default`."),
+    ] = None
+    policy: Annotated[
+        PolicyParts, Field(description="What is to be other than the preset's.", default_factory=PolicyParts)
+    ]
     secret: Annotated[Secret | None, Field(description="Left out: a symmetric one is generated.")] = None
     paused: Annotated[bool, Field(strict=True, description="Whether it starts paused.")] = False
 
@@ -79,20 +92,25 @@ class EndpointIn(BaseModel):
 class EndpointPatch(BaseModel):
     """What to change about an endpoint: members left out stay as they are, null sets the default (a URL has none).
 
-    Lists and headers are replaced as a whole. Of a policy, the parts given are replaced as a whole, the others stay.
+    Lists and headers are replaced as a whole. Of a policy, the parts given are replaced as a whole, the others stay;
+    with a preset, they are the preset's.
     """
 
-    model_config = ConfigDict(**IN, json_schema_extra=_without_defaults)
+    model_config = ConfigDict(**IN, json_schema_extra=without_defaults)
 
     url: Url = ""
     event_types: Subscriptions | None = None
     description: Description | None = None
     headers: Headers | None = None
+    preset: Annotated[
+        PresetName | None,
+        Field(description="The policy begins as this preset, and not as it is. Null: as the default one."),
+    ] = None
     policy: Annotated[
-        Policy | None,
+        PolicyParts | None,
         Field(
             description="Each part that is given (`schedule`, `limits`, `timeout_s`, …) replaces that part; what is "
-            "left out inside a part has its default. Null: the default policy."
+            "left out inside a part has its default. Null: the default policy, or the preset's if one is named."
         ),
     ] = None
 
@@ -115,7 +133,8 @@ class Hold(BaseModel):
         HoldCause,
         Field(
             description="paused, tenant_paused, everything_paused: by somebody, until resumed. disabled: until "
-            "enabled. breaker: open, or half-open with its probe under way. retry_after: the receiver asked for it."
+            "enabled. breaker: open, or half-open with its probe under way; a trickle holds nothing, it is only slow. "
+            "retry_after: the receiver asked for it."
         ),
     ]
     since: Instant | None = None
@@ -128,15 +147,29 @@ class Hold(BaseModel):
 class Circuit(BaseModel):
     """An endpoint's circuit: its breaker, and all else that holds its deliveries."""
 
-    state: Literal["closed", "open", "half_open"]
+    state: Annotated[
+        BreakerState,
+        Field(
+            description="closed: deliveries go. open: none goes. half_open_probe: one is tried. half_open_trickle: few "
+            "go, and more with every success."
+        ),
+    ]
     since: Instant
     reason: Annotated[str | None, Field(description="Why the breaker is in this state; null before its first change.")]
     failures: Annotated[int, Field(description="Failures in a row that count for the breaker.")]
     next_probe_at: Annotated[
         Instant | None,
         Field(
-            description="Open: when a probe may go. Half-open: when another may, should this one not be answered. "
-            "Closed: null."
+            description="Open: when a probe may go. half_open_probe: when another may, should this one not be "
+            "answered. Otherwise null."
+        ),
+    ]
+    allows: Annotated[
+        int | None,
+        Field(
+            description="How many requests to the endpoint may be in flight now: none while the breaker is open, one "
+            "as its probe, as many as the trickle has grown to, or what the adaptive concurrency allows. Null: any "
+            "number."
         ),
     ]
     held: Annotated[list[Hold], Field(description="What holds the deliveries now; empty: nothing does.")]
@@ -189,6 +222,9 @@ class EndpointOut(BaseModel):
     event_types: list[str]
     description: str
     headers: dict[str, str]
+    preset: Annotated[
+        PresetName | None, Field(description="The preset that the policy equals; null: it equals none, it is its own.")
+    ]
     policy: Policy
     created_at: Instant
     updated_at: Instant

@@ -27,6 +27,13 @@ from forbear.ids import Prefix, decode, encode
 IN: Final = ConfigDict(frozen=True, extra="forbid")
 """The configuration of a model that callers write: what it does not know is a mistake, and said so."""
 
+
+def without_defaults(schema: dict[str, Any]) -> None:
+    """What is left out stays as it is, so the schema names no defaults."""
+    for field in schema["properties"].values():
+        field.pop("default", None)
+
+
 # Text that JSON needs no more than two bytes a character for: control characters take six, and an answer has a limit.
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 

@@ -56,6 +56,27 @@ def test_an_endpoint_is_what_its_options_say(ask: Ask, tmp_path: Path) -> None:
     assert ask("endpoints", "show", made["id"])["circuit"]["state"] == "closed"
 
 
+def test_a_policy_may_begin_as_a_preset(forbear: Run, ask: Ask) -> None:
+    made = ask("endpoints", "add", URL, "--tenant", "acme", "--preset", "outpost")
+    assert (made["preset"], made["policy"]["timeout_s"]) == ("outpost", 5)
+    own = ask("endpoints", "update", made["id"], "--preset", "repost", "--policy", '{"timeout_s": 3, "breaker": null}')
+    assert (own["preset"], own["policy"]["timeout_s"], own["policy"]["schedule"]["base_s"]) == (None, 3, 30)
+    lines = [line.split(maxsplit=1) for line in forbear("endpoints", "show", made["id"]).stdout.splitlines()]
+    assert ["breaker", "none"] in lines
+    assert not [line for line in lines if line[0] == "preset"]
+    assert ask("endpoints", "update", made["id"], "--preset", "default")["preset"] == "default"
+    assert "preset       default\n" in forbear("endpoints", "show", made["id"]).stdout
+    refused = forbear("endpoints", "update", made["id"], "--preset", "nope")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("error: preset: there is no preset 'nope': name one of default, ")
+
+
+def test_how_many_may_go_at_once_is_shown(forbear: Run, ask: Ask) -> None:
+    made = ask("endpoints", "add", URL, "--tenant", "acme", "--policy", '{"limits": {"concurrency": 7}}')
+    assert ask("endpoints", "show", made["id"])["circuit"]["allows"] == 7
+    assert "at most      7\n" in forbear("endpoints", "show", made["id"]).stdout
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
