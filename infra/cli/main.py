@@ -15,6 +15,8 @@ from infra.cli import deliveries, endpoints, events, holding, replay
 from infra.cli.command import Session, command
 from infra.cli.listen import listen
 from infra.cli.output import Output
+from infra.cli.presets import presets
+from infra.cli.schedule import schedule
 from infra.cli.send import send
 from infra.cli.target import Given
 from infra.cli.up import up
@@ -62,6 +64,8 @@ app.add_typer(replay.app, name="replay")
 app.add_typer(holding.tenants, name="tenants")
 command(app, "pause")(holding.pause)
 command(app, "resume")(holding.resume)
+command(app, "presets")(presets)
+command(app, "schedule")(schedule)
 
 
 def run() -> None:

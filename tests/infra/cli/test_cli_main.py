@@ -17,7 +17,18 @@ from infra.cli.main import app
 from tests.infra.cli.conftest import Run, Serve
 from tests.infra.cli.processes import finish, start
 
-HEAVY = ("httpx", "botocore", "rich", "uvicorn", "starlette", "psycopg", "cryptography")
+HEAVY = (
+    "httpx",
+    "botocore",
+    "rich",
+    "uvicorn",
+    "starlette",
+    "psycopg",
+    "cryptography",
+    "matplotlib",
+    "numpy",
+    "plotille",
+)
 
 
 @pytest.fixture
@@ -34,7 +45,10 @@ def run(*arguments: str) -> Result:
 def test_help_lists_every_command() -> None:
     result = run("--help")
     assert result.exit_code == 0
-    for name in ("up", "endpoints", "tenants", "pause", "resume", "send", "deliveries", "events", "replay", "listen"):
+    for name in (
+        "up", "endpoints", "tenants", "pause", "resume", "send", "deliveries", "events", "replay", "listen", "presets",
+        "schedule", "simulate",
+    ):  # fmt: skip
         assert f"  {name} " in result.stdout
 
 
