@@ -147,7 +147,7 @@ class BreakerRule(Part):
         description="By what the cool-down is multiplied with each further opening, until the breaker has closed.",
     )
     cooldown_cap_s: float = Field(
-        default=600.0, gt=0, le=DAY_S, description="The longest cool-down, in seconds; not below `cooldown_s`."
+        default=300.0, gt=0, le=DAY_S, description="The longest cool-down, in seconds; not below `cooldown_s`."
     )
     slow_start: bool = Field(
         default=True,

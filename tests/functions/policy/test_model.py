@@ -47,7 +47,7 @@ def test_the_default_policy_is_what_the_documentation_says() -> None:
     )
     assert policy.retry_after == RetryAfterRule(mode="floor", cap_s=14_400, fractions=False)
     assert policy.breaker == BreakerRule(
-        failures=5, cooldown_s=30, cooldown_multiplier=2, cooldown_cap_s=600, slow_start=True, dead_letter=False
+        failures=5, cooldown_s=30, cooldown_multiplier=2, cooldown_cap_s=300, slow_start=True, dead_letter=False
     )
     assert policy.disable == AutoDisable(after_s=432_000, failures=5, spread_s=43_200)
     assert policy.budget == RetryBudget(ratio=0.1, floor_per_s=1, window_s=10)
@@ -140,7 +140,7 @@ def test_a_policy_cannot_be_changed() -> None:
         ({"breaker": {"failures": None}}, "breaker", "nothing opens the breaker"),
         ({"breaker": {"volume": 20}}, "breaker", "volume and volume_window_s belong together"),
         ({"breaker": {"failures": 201, "within_s": 60}}, "breaker", "within_s needs failures, and no more than 200"),
-        ({"breaker": {"cooldown_s": 700}}, "breaker", "cooldown_cap_s (600) is below cooldown_s (700)"),
+        ({"breaker": {"cooldown_s": 700}}, "breaker", "cooldown_cap_s (300) is below cooldown_s (700)"),
         ({"breaker": {"cooldown_s": 0}}, "breaker.cooldown_s", "greater than or equal to 0.1"),
         ({"disable": {"failures": 1}}, "disable.failures", "greater than or equal to 2"),
         ({"budget": {"floor_per_s": 0}}, "budget.floor_per_s", "greater than or equal to 0.001"),
