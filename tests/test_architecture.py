@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from forbear.policy.plan import plan
+from forbear.policy.presets import presets
 from forbear.settings import PREFIX, Settings
 from forbear.states import as_markdown
+from infra.cli.durations import written
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = ROOT / "functions" / "forbear"
@@ -80,3 +83,11 @@ def test_the_readme_names_every_setting() -> None:
 
 def test_the_readme_draws_the_life_of_a_delivery_as_the_code_does() -> None:
     assert as_markdown().strip() in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_page_on_policies_lists_every_preset_as_it_is() -> None:
+    page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    for preset in presets().values():
+        end = plan(preset.policy).on_paper
+        row = f"| `{preset.name}` | {end.attempts:,} | {written(end.elapsed_s)} | {preset.summary} |"
+        assert row in page

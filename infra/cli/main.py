@@ -18,6 +18,7 @@ from infra.cli.output import Output
 from infra.cli.presets import presets
 from infra.cli.schedule import schedule
 from infra.cli.send import send
+from infra.cli.simulate import simulate
 from infra.cli.target import Given
 from infra.cli.up import up
 
@@ -66,6 +67,7 @@ command(app, "pause")(holding.pause)
 command(app, "resume")(holding.resume)
 command(app, "presets")(presets)
 command(app, "schedule")(schedule)
+command(app, "simulate")(simulate)
 
 
 def run() -> None:

@@ -175,6 +175,29 @@ class TestABlockedBacklogCostsNothing:
         claim(connection)  # the wake row goes once
         assert rows_looked_at() <= without + 10
 
+    def test_retries_that_want_a_token_cost_the_first_attempts_nothing(
+        self, connection: Connection, lanes: list[UUID]
+    ) -> None:
+        budget = {"ratio": 0, "floor_per_s": 0.001, "window_s": 1}
+        busy = make_endpoint(connection, event_types=("busy",), policy={"budget": budget})
+
+        def rows_looked_at() -> int:
+            post(connection, *[b"1"] * 5, event_type="busy")
+            with explained(connection) as plans:
+                leases = claim(connection)
+            assert len(leases) == 5
+            settle(connection, leases)
+            return plans.rows
+
+        connection.execute("UPDATE forbear.lanes SET budget_tokens = 0")
+        without = rows_looked_at()
+        fill(connection, 100_000, endpoint_ids=[busy])
+        connection.execute(
+            "UPDATE forbear.queue SET tries = 1, attempts = 1, started_at = forbear.now(), held_mark = interval '0'"
+        )
+        claim(connection)  # the wake row goes once
+        assert rows_looked_at() <= without + 10
+
     def test_probing_a_lane_looks_at_the_probe_and_not_at_the_backlog(
         self, connection: Connection, lanes: list[UUID]
     ) -> None:
