@@ -120,6 +120,14 @@ def test_json_is_a_document_a_policy_and_the_same_for_the_same_seed() -> None:
     assert [naive, svix] == documents()
 
 
+def test_an_endpoint_that_is_disabled_is_told_of_with_its_run() -> None:
+    own = {"disable": {"after_s": 60, "failures": 2, "spread_s": 0}, "breaker": None, "limits": {"concurrency": 5}}
+    arguments = ("--rate", "1", "--duration", "3m", "--outage", "3m@0s:refuse", "--policy", "-")
+    result = CliRunner().invoke(app, ["simulate", *arguments], input=json.dumps(own))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "the endpoint was disabled: no success since" in result.stdout
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_in_order_and_its_database_too(
     number: int, folder: Path, monkeypatch: pytest.MonkeyPatch

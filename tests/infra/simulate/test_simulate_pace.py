@@ -71,7 +71,7 @@ def test_slow_answers_allow_longer_steps_but_not_long_ones() -> None:
     pace = paced()
     look(pace, waiting=1)
     for _ in range(300):
-        pace.answered(2.0, failed=False)
+        pace.answered(1.0, failed=False)
     assert pace.step_s == pytest.approx(0.25, rel=0.01)
     for _ in range(300):
         pace.answered(30.0, failed=False)
