@@ -6,6 +6,7 @@ Owns the command's options, the order of things, and where each is printed; what
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import signal
 import sys
@@ -143,7 +144,7 @@ def _run(scenario: Scenario, chosen: Sequence[Preset], seed: int, output: Output
     from infra.simulate.server import private_server  # noqa: PLC0415
 
     try:
-        with _stopped_by_any_signal(), private_server() as fresh:
+        with _stopped_by_any_signal(), _without_warnings(), private_server() as fresh:
             return [
                 asyncio.run(
                     simulated(
@@ -173,6 +174,18 @@ def _stopped_by_any_signal() -> Iterator[None]:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep to itself what Forbear's own code would log of an endpoint; it is told with the run."""
+    logger = logging.getLogger("forbear")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _telling(name: str, scenario: Scenario, output: Output) -> Callable[[float], None]:

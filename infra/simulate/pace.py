@@ -19,7 +19,7 @@ from infra.simulate.receivers import Receiver
 FINEST_S: Final = 0.05
 # Against answers that take seconds, a hundredth is as good as a thousandth.
 FINE_S: Final = 0.5
-LATENCIES_A_STEP: Final = 8
+LATENCIES_A_STEP: Final = 4
 # Deliveries that a step gathers when it may be as long as it likes, and how long that is at most: a step's leases, and
 # those of the one before it, last 90 s.
 GATHERED: Final = 1_000

@@ -78,7 +78,7 @@ _ALL = (
             capacity=Capacity(per_s=6, ramp_s=2 * MINUTE_S),
             outages=(Outage(HOUR_S, 2 * HOUR_S, Mode.UNAVAILABLE),),
         ),
-        policies=("default", "svix", "repost"),
+        policies=("default", "dropless", "guide"),
         step_s=5 * MINUTE_S,
     ),
     Scenario(

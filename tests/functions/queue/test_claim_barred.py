@@ -167,3 +167,15 @@ class TestProbes:
         again = Breaker(BreakerState.OPEN, now, 5, 1, now, was.epoch + 1, "the probe could not be sent")
         settle(connection, [lease], "dead", reason="unsendable", changes=[(endpoint_id, seen, again)])
         assert [lease.probe for lease in claim(connection)] == [True]
+
+
+@pytest.mark.parametrize("concurrency", [100, 1000, None])
+def test_a_lane_that_had_more_than_the_claimers_slots_is_gone_on_with_at_once(
+    connection: Connection, concurrency: int | None
+) -> None:
+    """Without a rate there is no token to wait for, however few slots there were."""
+    policy = {"limits": {"concurrency": concurrency}, "adaptive": None}
+    endpoint_id = make_endpoint(connection, policy=policy)
+    post(connection, *[b"1"] * 50)
+    assert connection.execute("SELECT count(*) FROM forbear.claim(10, 1000000, 200, 1000)").fetchone() == (10,)
+    assert ready_in_s(connection, endpoint_id) == 0

@@ -164,7 +164,7 @@ CREATE TYPE forbear.visit AS (
     retry_quota  int,          -- and how many of them retries
     limited_by   text,         -- what set the quota: probe, rate or share (of the concurrency, or of the claimer's slots)
     slow_start   boolean,      -- a hold has ended: if more is due than the one that may go, a trickle begins
-    tokens       float8,       -- of the rate, before it
+    tokens       float8,       -- of the rate, before it; NULL without one
     floor        float8,       -- of the retry budget: tokens of the floor a second,
     floor_tokens float8,       -- those there were before it,
     deposits     float8,       -- and those of first attempts
@@ -270,8 +270,8 @@ BEGIN
                               AND q.lease_until > v_now) f
         -- What adds up to one but for rounding is one.
         CROSS JOIN LATERAL (SELECT t.tokens, floor(t.tokens + 1e-6)::int AS whole
-                            FROM (SELECT CASE WHEN l.rate_per_s IS NULL THEN p_slots
-                                              ELSE least(l.burst, l.tokens + l.rate_per_s * e.elapsed_s) END
+                            FROM (SELECT CASE WHEN l.rate_per_s IS NOT NULL
+                                              THEN least(l.burst, l.tokens + l.rate_per_s * e.elapsed_s) END
                                          AS tokens) t) r
         CROSS JOIN LATERAL forbear.budget(l.budget_tokens, l.budget_deposits, e.elapsed_s, l.budget_floor,
                                           l.budget_window) b
@@ -294,13 +294,13 @@ BEGIN
             FROM ((SELECT q.id, q.due_at, q.payload_bytes, q.retry FROM forbear.queue q
                    WHERE q.endpoint_id = lane.endpoint_id AND NOT q.retry AND q.lease_token IS NULL
                      AND q.due_at >= lane.low_water AND q.due_at <= v_now
-                   ORDER BY q.due_at LIMIT lane.quota)
+                   ORDER BY q.due_at LIMIT least(lane.quota, p_slots))
                   UNION ALL
                   (SELECT q.id, q.due_at, q.payload_bytes, q.retry FROM forbear.queue q
                    WHERE q.endpoint_id = lane.endpoint_id AND q.retry AND q.lease_token IS NULL
                      AND q.due_at >= lane.retry_low_water AND q.due_at <= v_now
-                   ORDER BY q.due_at LIMIT lane.retry_quota)
-                  ORDER BY due_at LIMIT lane.quota) q) q ON true
+                   ORDER BY q.due_at LIMIT least(lane.retry_quota, p_slots))
+                  ORDER BY due_at LIMIT least(lane.quota, p_slots)) q) q ON true
         -- Every lane's first, then every lane's second: when slots or bytes run out, they run out for all alike.
         WINDOW turns AS (ORDER BY q.turn NULLS LAST, lane.ready_at, lane.endpoint_id)
     ), taken AS (
@@ -339,7 +339,7 @@ BEGIN
     SET low_water       = coalesce(s.next_first, v_now),
         retry_low_water = coalesce(s.next_retry, v_now),
         visited_at      = v_now,
-        tokens          = s.tokens - s.count,
+        tokens          = coalesce(s.tokens - s.count, 'infinity'),
         budget_tokens   = coalesce(s.floor_left, l.budget_tokens),
         budget_deposits = coalesce(greatest(0, s.deposits - s.retries) + l.budget_ratio * (s.count - s.retries), 0),
         breaker_state   = CASE WHEN s.probing THEN 'half_open_probe' WHEN s.starting THEN 'half_open_trickle'
