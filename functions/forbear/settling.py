@@ -24,7 +24,6 @@ from forbear.store import LaneChange, Store
 logger = logging.getLogger(__name__)
 
 BATCH = 500
-GONE = "gone: the receiver answered 410"
 # A result's outcome, and what counts it.
 TALLIED = {"delivered": "delivered", "retry": "retried", "dead": "dead", "return": "returned"}
 
@@ -111,17 +110,19 @@ class Settling:
         changes = []
         for endpoint_id in sorted(lanes):
             own = lanes[endpoint_id]
-            policy = own[0].result.lease.lane.policy
+            policy = own[-1].result.lease.lane.policy
             before = self._controls[endpoint_id]
             slow = self._latencies.slow(endpoint_id, policy.adaptive, self._store.monotonic())
             changed = after(policy, before, [one.outcome for one in own], self._store.now(), slow=slow)
-            gone = any(one.outcome.verdict is Verdict.GONE for one in own)
+            gone = next((one.outcome.status for one in own if one.outcome.verdict is Verdict.GONE), None)
+            # What an earlier batch found is not found again: somebody may have enabled the endpoint since.
+            why = None if changed is before else disable_reason(policy.disable, changed)
             change = LaneChange(
                 endpoint_id,
                 before,
                 None if changed is before else changed,
                 max((one.hold_lane_s for one in own if one.hold_lane_s is not None), default=None),
-                GONE if gone else disable_reason(policy.disable, changed),
+                why if gone is None else f"gone: the receiver answered {gone}",
             )
             if change.after is not None or change.wait_s is not None or change.disable is not None:
                 changes.append(change)
@@ -132,7 +133,7 @@ class Settling:
         for change in changes:
             if change.after is not None:
                 self._controls[change.endpoint_id] = replace(change.after, version=change.before.version + 1)
-            if change.disable is not None:
+            if change.disable is not None and change.endpoint_id not in stale:
                 logger.warning("endpoint %s is disabled: %s", change.endpoint_id, change.disable)
         self._controls.update(stale)
 

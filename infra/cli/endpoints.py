@@ -44,7 +44,12 @@ Secret = Annotated[
 
 
 def _held(endpoint: Document) -> list[str]:
-    return [hold["by"] + (f" ({hold['reason']})" if hold["reason"] else "") for hold in endpoint["circuit"]["held"]]
+    return [
+        hold["by"]
+        + (f" until {hold['until']}" if hold["until"] else "")
+        + (f" ({hold['reason']})" if hold["reason"] else "")
+        for hold in endpoint["circuit"]["held"]
+    ]
 
 
 def _pending(endpoint: Document) -> str | None:
@@ -62,6 +67,11 @@ def _success(endpoint: Document) -> str | None:
 def _retry_after(endpoint: Document) -> str | None:
     tally = endpoint["circuit"].get("retry_after")
     return f"{tally['honoured']} of {tally['seen']} honoured" if tally and tally["seen"] else None
+
+
+def _retries(endpoint: Document) -> str | None:
+    retries = endpoint["circuit"]["retries"]
+    return None if retries is None else f"{retries} may go now"
 
 
 LIST: Columns = {
@@ -88,6 +98,7 @@ FACTS: Columns = {
     "pending": _pending,
     "in flight": "circuit.in_flight",
     "at most": "circuit.allows",
+    "retries": _retries,
     "success": _success,
     "Retry-After": _retry_after,
     "created": "created_at",
@@ -271,7 +282,7 @@ def _policy(given: str) -> Any:
         return json.loads(document)
     except OSError as error:
         raise UsageError(f"--policy: {given!r} is neither a JSON object nor a file: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--policy: not JSON: {error}") from error
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -126,6 +127,8 @@ def simulate(
     chosen = policies.chosen(policy or scenario.policies, read(presets))
     if plot is not None and Path(plot).suffix.lower() not in {".svg", ".png"}:
         raise UsageError(f"--plot: {plot!r} ends neither in .svg nor in .png: choose one of the two")
+    if plot is not None and not os.access(Path(plot).absolute().parent, os.W_OK):
+        raise UsageError(f"--plot: {plot!r}: nothing can be written there: name a folder that is there and yours")
     output = session.output
     runs = _run(scenario, chosen, seed, output)
     _print(scenario, runs, output)

@@ -98,10 +98,12 @@ class Receiver:
             raise ValueError("a receiver's capacity and its rate limit are above 0")
         end = 0.0
         for outage in self.outages:
-            if not end <= outage.from_s < outage.to_s:
+            if not outage.from_s < outage.to_s:
+                raise ValueError(f"the outage at {outage.from_s:g} s has no length: give it one")
+            if outage.from_s < end:
                 raise ValueError(
                     f"the outage from {outage.from_s:g} s to {outage.to_s:g} s begins before the one before it has"
-                    " ended, or ends before it begins: give outages in order"
+                    " ended: give outages that do not overlap"
                 )
             end = outage.to_s
 

@@ -27,7 +27,7 @@ def never() -> ScriptedSender:
 
 
 class TestAdaptiveConcurrency:
-    @pytest.mark.parametrize("sender", [lambda: always(429), lambda: always(503), never])
+    @pytest.mark.parametrize("sender", [lambda: always(503), never])
     def test_overload_lowers_it_once_a_round_trip_and_success_raises_it(
         self, connection: Connection, database_url: str, sender: Any
     ) -> None:

@@ -51,6 +51,7 @@ def circuit_of(lane: Mapping[str, Any]) -> Circuit:
         failures=lane["breaker_failures"],
         next_probe_at=lane["next_probe_at"],
         allows=_allowed(lane),
+        retries=lane["retries"],
         held=holds_of(lane),
     )
 

@@ -172,6 +172,13 @@ class Circuit(BaseModel):
             "number."
         ),
     ]
+    retries: Annotated[
+        int | None,
+        Field(
+            description="How many retries the budget lets go now. 0: those that are due wait for its next token, and "
+            "first attempts go. Null: any number."
+        ),
+    ]
     held: Annotated[list[Hold], Field(description="What holds the deliveries now; empty: nothing does.")]
 
 

@@ -272,8 +272,8 @@ def _opened(rule: BreakerRule, breaker: Breaker, reason: str, now: datetime) -> 
 
 
 def _counts(outcome: Outcome) -> bool:
-    """Whether an outcome is a failure of the receiver: worth a retry, and neither its asking for less nor our fault."""
-    return outcome.verdict is Verdict.RETRY and outcome.status != 429 and outcome.error not in OURS
+    """Whether an outcome is a failure of the receiver: worth a retry, no answer under 500, and not our fault."""
+    return outcome.verdict is Verdict.RETRY and not answered(outcome) and outcome.error not in OURS
 
 
 def answered(outcome: Outcome) -> bool:

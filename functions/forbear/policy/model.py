@@ -103,9 +103,9 @@ class RetryAfterRule(Part):
 class BreakerRule(Part):
     """When attempts to a failing endpoint stop, for how long, and how they start again.
 
-    Failures are the verdicts of the kind retry except 429: 5xx, 408, 425 and transport errors by default. Any other
-    answer under 500 neither counts nor resets; a success resets. Each of `failures`, `volume` and `failing_s` that is
-    set opens the breaker on its own.
+    Failures are the verdicts of the kind retry but for answers under 500: 5xx and transport errors. Any other answer
+    under 500 neither counts nor resets, a success resets. Each of `failures`, `volume` and `failing_s` that is set
+    opens the breaker on its own.
     """
 
     failures: int | None = Field(

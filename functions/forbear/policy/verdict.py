@@ -110,6 +110,9 @@ class Decision:
 
 
 _RETRYABLE = frozenset({Verdict.RETRY, Verdict.LIMITED})
+# A 429 says to send less, whether or not it says for how long. Without a moment's pause a lane would go on as fast as
+# the answers come.
+THROTTLED_S = 1.0
 # RFC 6585 section 4 and RFC 9110 section 15.6.4: these two speak of the server's load, so of every delivery to it.
 _ABOUT_THE_WHOLE_LANE = frozenset({429, 503})
 
@@ -192,8 +195,17 @@ def decide(policy: Policy, answer: Answer, progress: Progress, now: datetime, rn
         dead=dead,
         retry_after_s=hint_s,
         retry_after_honoured=wait_s is not None and delay_s is not None,
-        hold_lane_s=wait_s if answer.status in _ABOUT_THE_WHOLE_LANE else None,
+        hold_lane_s=_hold_s(rule, answer.status, wait_s),
     )
+
+
+def _hold_s(rule: RetryAfterRule, status: int | None, wait_s: float | None) -> float | None:
+    """For how long an answer holds the whole lane: as it asks to, and after a 429 for a moment in any case."""
+    if status not in _ABOUT_THE_WHOLE_LANE:
+        return None
+    if status == 429 and rule.mode != "ignore":
+        return max(THROTTLED_S, wait_s or 0.0)
+    return wait_s
 
 
 def _ends_at_once(verdict: Verdict, answer: Answer) -> DeadReason | None:

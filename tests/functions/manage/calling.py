@@ -17,10 +17,11 @@ import manage
 from forbear.ids import Prefix, decode, encode
 from forbear.leases import Lease
 from forbear.operations import OPERATIONS, Described
-from forbear.settling import GONE
 from forbear.store import Attempt, LaneChange, Result, Settled, Store
 from tests.functions.builders import one
 from tests.functions.events import body_of, http_event
+
+GONE = "gone: the receiver answered 410"
 
 type Connection = psycopg.Connection[Any]
 

@@ -113,7 +113,7 @@ def test_a_new_endpoint_has_defaults_and_a_secret_of_its_own(connection: Connect
     assert made["public_key"] is None
     assert made["circuit"] | {"since": None} == {
         "state": "closed", "since": None, "reason": None, "failures": 0, "next_probe_at": None, "allows": 100,
-        "held": [],
+        "retries": 10, "held": [],
     }  # fmt: skip
     assert one(connection, "SELECT secret FROM forbear.secrets") == made["secret"]
 

@@ -190,6 +190,16 @@ class TestClaims:
         (lease,) = claim(connection)
         assert lease.probe
 
+    @pytest.mark.parametrize("seconds", [1, 300, 36_000])
+    def test_a_clock_that_was_set_back_stops_no_claim(self, connection: Connection, seconds: int) -> None:
+        self.endpoint(connection, ratio=0.5, floor_per_s=1, window_s=1)
+        self.failed_ones(connection, 20)
+        connection.execute("SELECT forbear.make_partitions(forbear.now() - interval '1 day', 3)")
+        freeze(connection, forward_s=-seconds)
+        post(connection, b"new")
+        connection.execute("UPDATE forbear.lanes SET ready_at = forbear.now(), low_water = '-infinity'")
+        assert self.claimed(connection)[0] == 1
+
     def test_nothing_is_lost_over_it(self, connection: Connection) -> None:
         self.endpoint(connection, ratio=0.1, floor_per_s=1, window_s=10)
         self.failed_ones(connection, 40)

@@ -72,6 +72,18 @@ class TestAfterAHold:
         settle(connection, leases)
         assert len(claim(connection)) == 1, "and the next when it is done"
 
+    @pytest.mark.parametrize("name", [*HOLDS, "everything paused", "a Retry-After"])
+    def test_a_hold_in_the_middle_of_a_trickle_starts_it_anew(self, connection: Connection, name: str) -> None:
+        endpoint_id = make_endpoint(connection)
+        post(connection, *[b"1"] * 20)
+        seen = control(connection, endpoint_id)
+        trickle = replace(seen.breaker, state=BreakerState.HALF_OPEN_TRICKLE, allows=16, passed=9, epoch=1)
+        settle(connection, [], changes=[(endpoint_id, seen, trickle)])
+        hold(connection, name, endpoint_id)
+        assert len(claim(connection)) == 1
+        anew = breaker(connection, endpoint_id)
+        assert (anew.state, anew.allows, anew.passed, anew.epoch) == (BreakerState.HALF_OPEN_TRICKLE, 1, 0, 2)
+
     def test_what_was_in_flight_before_counts_for_nothing(self, connection: Connection) -> None:
         endpoint_id = make_endpoint(connection)
         post(connection, *[b"1"] * 5)
@@ -101,6 +113,16 @@ class TestAfterAHold:
             assert claim(connection) == []
         freeze(connection, forward_s=30)
         assert len(claim(connection)) == 1
+
+    def test_a_visit_that_had_no_slot_left_does_not_use_the_slow_start_up(self, connection: Connection) -> None:
+        for tenant in "abc":
+            make_endpoint(connection, tenant=tenant)
+            post(connection, *[b"1"] * 50, tenant=tenant)
+        connection.execute("UPDATE forbear.control SET resumed_at = forbear.now() + interval '1 microsecond'")
+        freeze(connection, forward_s=1)
+        first = claim(connection, slots=1)
+        freeze(connection, forward_s=1)
+        assert len(first) + len(claim(connection)) == 3, "one of each"
 
     def test_a_policy_may_do_without(self, connection: Connection) -> None:
         for policy in ({"breaker": {"slow_start": False}}, {"breaker": None}):
@@ -151,6 +173,13 @@ class TestWidth:
         post(connection, *[b"1"] * 20)
         assert len(claim(connection)) == 7
 
+    def test_a_change_of_something_else_leaves_the_concurrency_that_was_found(self, connection: Connection) -> None:
+        endpoint_id = make_endpoint(connection)
+        seen = control(connection, endpoint_id)
+        settle(connection, [], changes=[(endpoint_id, seen, replace(seen, limit=3))])
+        connection.execute("UPDATE forbear.endpoints SET description = 'new', policy = policy")
+        assert control(connection, endpoint_id).limit == 3
+
     def test_a_policy_without_a_breaker_closes_it(self, connection: Connection) -> None:
         endpoint_id = make_endpoint(connection)
         post(connection, *[b"1"] * 3)
@@ -158,6 +187,9 @@ class TestWidth:
         assert claim(connection) == []
         connection.execute("UPDATE forbear.endpoints SET policy = jsonb_set(policy, '{breaker}', 'null')")
         assert len(claim(connection)) == 3
+        closed = breaker(connection, endpoint_id)
+        assert (closed.state, closed.failures, closed.trips, closed.reason) == (BreakerState.CLOSED, 0, 0, None)
+        assert closed.since == one(connection, "SELECT forbear.now()")
 
 
 class TestDeadLettersWhileOpen:
@@ -187,6 +219,16 @@ class TestDeadLettersWhileOpen:
         assert ready_in_s(connection, endpoint_id) == 0
         assert claim(connection) == []
         assert endings(connection) == {"circuit_open": 1500}
+
+    def test_a_policy_that_says_so_from_now_on_ends_what_waits(self, connection: Connection) -> None:
+        endpoint_id = make_endpoint(connection)
+        post(connection, *[b"1"] * 3)
+        open_breaker(connection, endpoint_id, for_s=300)
+        assert claim(connection) == []
+        connection.execute("UPDATE forbear.endpoints SET policy = jsonb_set(policy, '{breaker,dead_letter}', 'true')")
+        assert ready_in_s(connection, endpoint_id) == 0
+        claim(connection)
+        assert endings(connection) == {"circuit_open": 3}
 
     def test_the_probe_goes_when_the_cool_down_is_over(self, connection: Connection) -> None:
         endpoint_id = make_endpoint(connection, policy=self.POLICY)

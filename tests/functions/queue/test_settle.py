@@ -13,7 +13,6 @@ import pytest
 
 from forbear.policy.breaker import Breaker, BreakerState
 from forbear.policy.control import Control
-from forbear.settling import GONE
 from tests.functions.builders import make_endpoint, one, post, run
 from tests.functions.queue.leasing import (
     AT_ONCE,
@@ -32,6 +31,8 @@ from tests.functions.queue.leasing import (
     settle,
 )
 from tests.functions.queue.storing import attempt_made, settle_with_store
+
+GONE = "gone: the receiver answered 410"
 
 type Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -299,6 +300,13 @@ class TestBreakers:
         answer = settle(connection, [], changes=[(endpoint_id, before, self.opened(connection, before))])
         assert answer.stale == {endpoint_id: replace(first, version=before.version + 1)}
         assert breaker(connection, endpoint_id) == first.breaker
+
+    def test_what_is_stale_disables_nothing(self, connection: Connection, endpoint_id: UUID) -> None:
+        """It is decided again, from what is there now."""
+        before = replace(control(connection, endpoint_id), version=7)
+        changes = [(endpoint_id, before, failing(before, 1))]
+        assert settle(connection, [], changes=changes, disables={endpoint_id: "no success"}).stale
+        assert not fetch(connection, "SELECT held FROM forbear.lanes").held
 
     def test_results_count_although_their_breakers_change_is_stale(
         self, connection: Connection, endpoint_id: UUID

@@ -75,7 +75,7 @@ def test_intervals_are_of_a_length_that_people_count_in(duration: str, step_s: f
         (None, Asked(outages=("10m@5m:melt",)), "the modes are refuse, 503, hang"),
         (None, Asked(outages=("10m@5m:hang:5s",)), "only a 503 carries a Retry-After"),
         (None, Asked(outages=("10m@5m:503:0.5s",)), "whole seconds"),
-        (None, Asked(outages=("10m@5m:hang", "1m@6m:hang")), "give outages in order"),
+        (None, Asked(outages=("10m@5m:hang", "1m@6m:hang")), "give outages that do not overlap"),
         (None, Asked(throttle="0"), "--throttle"),
         (None, Asked(throttle="5:9000d"), "up to 7d"),
     ],

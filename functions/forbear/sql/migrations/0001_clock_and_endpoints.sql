@@ -178,26 +178,34 @@ BEGIN
         budget_floor  = (v_policy #>> '{budget,floor_per_s}')::float8,
         budget_window = (v_policy #>> '{budget,window_s}')::float8,
         slow_start    = coalesce((v_policy #>> '{breaker,slow_start}')::boolean, false),
-        dead_letter   = coalesce((v_policy #>> '{breaker,dead_letter}')::boolean, false),
+        dead_letter   = n.dead_letter,
         concurrency_limit = NULL,
         breaker_state = CASE WHEN n.unbroken THEN 'closed' ELSE l.breaker_state END,
+        breaker_since = CASE WHEN n.unbroken AND l.breaker_state <> 'closed' THEN forbear.now()
+                             ELSE l.breaker_since END,
+        breaker_reason = CASE WHEN NOT n.unbroken THEN l.breaker_reason END,
+        breaker_failures = CASE WHEN n.unbroken THEN 0 ELSE l.breaker_failures END,
+        breaker_trips = CASE WHEN n.unbroken THEN 0 ELSE l.breaker_trips END,
+        control_memory = CASE WHEN n.unbroken THEN l.control_memory - ARRAY['passed', 'recent', 'failing_since']
+                              ELSE l.control_memory END,
         breaker_until = CASE WHEN NOT n.unbroken THEN l.breaker_until END,
         breaker_allows = CASE WHEN NOT n.unbroken THEN l.breaker_allows END,
         probe_until   = CASE WHEN NOT n.unbroken THEN l.probe_until END,
         breaker_epoch = l.breaker_epoch + n.unbroken::int,
         control_version = l.control_version + 1,
         ready_at      = CASE WHEN l.ready_at < 'infinity' THEN
-                            least(l.ready_at, greatest(forbear.now(), l.wait_until, CASE WHEN NOT n.unbroken
-                                                       THEN forbear.barred_until(l) END))
+                            least(l.ready_at, greatest(forbear.now(), l.wait_until, CASE WHEN NOT n.unbroken THEN
+                                greatest(l.probe_until, CASE WHEN NOT n.dead_letter THEN l.breaker_until END) END))
                             ELSE 'infinity' END
-    FROM (SELECT coalesce(v_policy -> 'breaker' = 'null', false) AS unbroken) n
+    FROM (SELECT coalesce(v_policy -> 'breaker' = 'null', false) AS unbroken,
+                 coalesce((v_policy #>> '{breaker,dead_letter}')::boolean, false) AS dead_letter) n
     WHERE l.endpoint_id = v_endpoint;
     RETURN NULL;
 END
 $$;
 CREATE TRIGGER copy_policy AFTER INSERT ON forbear.lanes FOR EACH ROW EXECUTE FUNCTION forbear.copy_policy();
 CREATE TRIGGER copy_policy AFTER UPDATE OF policy ON forbear.endpoints
-    FOR EACH ROW EXECUTE FUNCTION forbear.copy_policy();
+    FOR EACH ROW WHEN (OLD.policy IS DISTINCT FROM NEW.policy) EXECUTE FUNCTION forbear.copy_policy();
 
 -- `held` follows from what holds the lane; time held is summed up so that a delivery's window can leave it out.
 -- A deleted lane is not held: the claimer visits it to cancel what is left.

@@ -134,7 +134,7 @@ $$;
 
 -- What the outcomes of attempts change about a lane, as the policy code reads it.
 CREATE FUNCTION forbear.control_of(p_lane forbear.lanes) RETURNS jsonb
-LANGUAGE sql IMMUTABLE AS $$
+LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
         'state', p_lane.breaker_state, 'since', p_lane.breaker_since, 'failures', p_lane.breaker_failures,
         'trips', p_lane.breaker_trips, 'until', p_lane.breaker_until, 'epoch', p_lane.breaker_epoch,
@@ -188,7 +188,8 @@ CREATE TYPE forbear.visit AS (
 -- last slots.
 --
 -- Quotas are counted by statements that come after the one that locked the lanes: in plpgsql each has a snapshot of its
--- own, so no other claimer's leases on these lanes are missed. Nothing here waits for a lock while it holds the lanes.
+-- own, so no other claimer's leases on these lanes are missed. Nothing here waits for a lane while it holds others; what
+-- it ends of a lane (deleted, or dead-lettered) it waits for as long as a late result takes to be kept.
 CREATE FUNCTION forbear.claim(p_slots int, p_bytes bigint, p_lanes int, p_free int DEFAULT NULL)
 RETURNS TABLE (
     delivery_id uuid, event_id uuid, endpoint_id uuid, lease_token uuid, lease_until timestamptz,
@@ -263,7 +264,9 @@ BEGIN
                w.step IS NOT DISTINCT FROM 'start' AS slow_start,
                r.tokens, l.budget_floor AS floor, b.tokens AS floor_tokens, b.deposits
         FROM forbear.lanes l
-        CROSS JOIN LATERAL (SELECT extract(epoch FROM v_now - greatest(l.visited_at, v_now - interval '1 day'))
+        -- A clock that was set back makes no time pass.
+        CROSS JOIN LATERAL (SELECT greatest(0, extract(epoch FROM v_now - greatest(l.visited_at,
+                                                                                   v_now - interval '1 day')))
                                    AS elapsed_s) e
         CROSS JOIN LATERAL (SELECT count(*)::int AS in_flight FROM forbear.queue q
                             WHERE q.endpoint_id = l.endpoint_id AND q.lease_token IS NOT NULL
@@ -278,7 +281,7 @@ BEGIN
         CROSS JOIN LATERAL (SELECT s.step, least(l.concurrency, l.concurrency_limit, v_share, l.breaker_allows,
                                                  CASE WHEN s.step = 'start' THEN 1 END) AS width
                             FROM (SELECT CASE WHEN l.breaker_state IN ('open', 'half_open_probe') THEN 'probe'
-                                              WHEN l.breaker_state = 'closed' AND l.slow_start
+                                              WHEN l.slow_start
                                                    AND greatest(l.released_at, l.wait_until, v_resumed) > l.visited_at
                                                   THEN 'start' END AS step) s) w
         CROSS JOIN LATERAL (SELECT CASE WHEN greatest(l.wait_until, l.breaker_until, l.probe_until) > v_now THEN 0
@@ -338,7 +341,7 @@ BEGIN
     UPDATE forbear.lanes l
     SET low_water       = coalesce(s.next_first, v_now),
         retry_low_water = coalesce(s.next_retry, v_now),
-        visited_at      = v_now,
+        visited_at      = greatest(l.visited_at, v_now),
         tokens          = coalesce(s.tokens - s.count, 'infinity'),
         budget_tokens   = coalesce(s.floor_left, l.budget_tokens),
         budget_deposits = coalesce(greatest(0, s.deposits - s.retries) + l.budget_ratio * (s.count - s.retries), 0),
@@ -349,6 +352,7 @@ BEGIN
         breaker_reason  = CASE WHEN s.starting THEN 'a hold has ended: starting slowly' ELSE l.breaker_reason END,
         breaker_until   = CASE WHEN NOT s.probing THEN l.breaker_until END,
         breaker_allows  = CASE WHEN s.starting THEN 1 ELSE l.breaker_allows END,
+        control_memory  = CASE WHEN s.starting THEN l.control_memory - 'passed' ELSE l.control_memory END,
         probe_until     = CASE WHEN s.probing THEN v_now + (l.timeout_s + 30) * interval '1 second'
                                ELSE l.probe_until END,
         control_version = l.control_version + (s.probing OR s.starting)::int,
@@ -364,7 +368,7 @@ BEGIN
                  ELSE v_now + interval '1 second' END) END
     FROM (
         SELECT d.*, m.more, d.limited_by = 'probe' AND d.count > 0 AS probing,
-               d.slow_start AND d.count = d.quota AND m.more AS starting
+               d.slow_start AND m.more AS starting
         FROM (
             SELECT u.*, b.floor_left, n.next_first, n.next_retry, least(
                        n.next_first,

@@ -50,8 +50,8 @@ BEGIN
     WHERE l.endpoint_id = w.endpoint_id AND l.wait_until < p_now + w.wait_s * interval '1 second'
       AND NOT l.endpoint_id = ANY (p_late_lanes);
 
-    v_disabled := ARRAY(SELECT d.endpoint_id FROM unnest(p_lane_ids, p_disables) AS d (endpoint_id, reason)
-                        WHERE d.reason IS NOT NULL);
+    v_disabled := ARRAY(SELECT d.endpoint_id FROM unnest(p_lane_ids, p_disables, p_controls) AS d (endpoint_id, reason, control)
+                        WHERE d.reason IS NOT NULL AND (d.control IS NULL OR d.endpoint_id = ANY (v_changed)));
     UPDATE forbear.lanes l
     SET disabled_at = p_now, disabled_reason = p_disables[array_position(p_lane_ids, l.endpoint_id)]
     WHERE l.endpoint_id = ANY (v_disabled) AND l.disabled_at IS NULL AND NOT l.endpoint_id = ANY (p_late_lanes);
