@@ -91,7 +91,10 @@ class Settling:
     async def _record(self, batch: list[Attempted]) -> None:
         lanes = _by_lane(batch)
         changes = self._changes(lanes)
-        settled = await self._store.settle([one.result for one in batch], changes)
+        same = lanes.keys() - {change.endpoint_id for change in changes if change.after is not None}
+        settled = await self._store.settle(
+            [one.result for one in batch], changes, {endpoint_id: self._controls[endpoint_id] for endpoint_id in same}
+        )
         self._latencies.add(lanes)
         self._take_over(changes, settled.stale)
         on_time = [one for place, one in enumerate(batch) if place not in settled.late]

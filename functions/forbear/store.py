@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -163,6 +163,7 @@ class Store:
         self,
         results: Sequence[Result],
         changes: Sequence[LaneChange] = (),
+        same: Mapping[UUID, Control] | None = None,
     ) -> Settled:
         """Record a batch of results, and of late ones what they saw; see the SQL functions settle and keep_late.
 
@@ -171,7 +172,9 @@ class Store:
         Args:
             results: one a lease.
             changes: what the batch came to for lanes, one each.
+            same: the control of lanes that the batch leaves as it is known; told if it is not that any more.
         """
+        same = same or {}
         attempts = [result.attempt or _NONE_MADE for result in results]
         now = self.monotonic()
         rows = await self._rows(
@@ -202,6 +205,8 @@ class Store:
                 "controls": [change.after and control_json(change.after) for change in changes],
                 "waits": [change.wait_s for change in changes],
                 "disables": [change.disable for change in changes],
+                "same_ids": list(same),
+                "same_versions": [control.version for control in same.values()],
             },
         )
         stale = {UUID(lane["endpoint"]): parse_control(lane["control"]) for lane in rows[0]["stale"] or ()}

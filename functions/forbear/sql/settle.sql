@@ -6,5 +6,5 @@ FROM forbear.settle(
     %(request_headers)b::bytea[], %(statuses)b::int[], %(response_headers)b::bytea[], %(response_bodies)b::bytea[],
     %(errors)b::text[], %(error_details)b::text[], %(retry_afters)b::float8[], %(honoured)b::boolean[],
     %(lane_ids)b::uuid[], %(versions)b::bigint[], %(controls)b::text[]::jsonb[], %(waits)b::float8[],
-    %(disables)b::text[]
+    %(disables)b::text[], %(same_ids)b::uuid[], %(same_versions)b::bigint[]
 )

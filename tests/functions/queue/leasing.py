@@ -132,6 +132,8 @@ def settle(
                 "controls": [control_json(afters[lane]) if lane in afters else None for lane in lanes],
                 "waits": [waits.get(lane) for lane in lanes],
                 "disables": [disables.get(lane) for lane in lanes],
+                "same_ids": [],
+                "same_versions": [],
             },
         )
         .fetchone()

@@ -124,18 +124,20 @@ $$;
 -- none was made. p_ages: seconds since the attempt began.
 -- Then, one entry a lane that changes: p_lane_ids with the control that it came to (p_controls; NULL: none) and the
 -- version of the one that the caller worked from, the seconds that a receiver asked everybody to wait (p_waits), and why
--- the endpoint is disabled (p_disables).
+-- the endpoint is disabled (p_disables). And the lanes whose control the batch leaves as the caller knows it, with its
+-- version: a success says nothing about a control without failures, but it does about the one that is there by now.
 --
 -- A result counts only while its lease token stands and the lease has not lapsed. Gives the places (from 1) of
--- the others, the late ones, for forbear.keep_late; and the lanes whose control was not changed, with what it is now: it
--- was no longer the one that the caller worked from, or some of the lane's results are late, which must not count for
+-- the others, the late ones, for forbear.keep_late; and the lanes whose control was not changed, or not to be changed,
+-- with what it is now: it was no longer the one that the caller worked from, or some of the lane's results are late, which must not count for
 -- anything. The caller decides again, from those that are not.
 CREATE FUNCTION forbear.settle(
     p_ids uuid[], p_tokens uuid[], p_endpoints uuid[], p_outcomes text[], p_reasons text[], p_delays float8[],
     p_limited boolean[], p_verdicts text[], p_ages float8[], p_latencies_ms float8[], p_urls text[], p_addresses text[],
     p_request_headers bytea[], p_statuses int[], p_response_headers bytea[], p_response_bodies bytea[],
     p_errors text[], p_error_details text[], p_retry_afters float8[], p_honoured boolean[],
-    p_lane_ids uuid[], p_versions bigint[], p_controls jsonb[], p_waits float8[], p_disables text[]
+    p_lane_ids uuid[], p_versions bigint[], p_controls jsonb[], p_waits float8[], p_disables text[],
+    p_same_ids uuid[], p_same_versions bigint[]
 ) RETURNS TABLE (late int[], stale jsonb)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
@@ -154,6 +156,11 @@ BEGIN
                    WHERE q.id = r.id AND q.lease_token IS NOT DISTINCT FROM r.token AND q.lease_until > v_now) = 0);
         stale := forbear.change_lanes(p_lane_ids, p_versions, p_controls, p_waits, p_disables, v_late_lanes, v_now);
     END IF;
+    stale := coalesce(stale, '[]') || coalesce((
+        SELECT jsonb_agg(jsonb_build_object('endpoint', l.endpoint_id, 'control', forbear.control_of(l)))
+        FROM unnest(p_same_ids, p_same_versions) AS s (endpoint_id, version)
+        CROSS JOIN LATERAL (SELECT * FROM forbear.lanes l WHERE l.endpoint_id = s.endpoint_id LIMIT 1) l
+        WHERE l.control_version <> s.version), '[]');
 
     WITH result AS MATERIALIZED (
         SELECT * FROM unnest(p_ids, p_tokens, p_outcomes, p_reasons, p_delays, p_limited, p_verdicts, p_ages,
