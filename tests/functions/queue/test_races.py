@@ -340,12 +340,14 @@ class TestEverythingAtOnce:
                             old.extend(some[:2])
                     case "lose":
                         if held and rng.random() < 0.1:
-                            old.append(held.pop())
+                            gone = held.pop()
                             mine.execute(
                                 "UPDATE forbear.queue SET lease_until = forbear.now()"
                                 " WHERE id = %s AND lease_token = %s",
-                                (old[-1].delivery_id, old[-1].lease_token),
+                                (gone.delivery_id, gone.lease_token),
                             )
+                            # Only now: another claimer might give it back while it still stands, and keep it as late.
+                            old.append(gone)
                     case "late":
                         for lease in rng.sample(old, min(2, len(old))):
                             keep_late(mine, lease)
