@@ -5,21 +5,19 @@ Owns the command's options and where each thing is printed; what is shown is `pl
 
 from __future__ import annotations
 
-import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.cli import durations
+from infra.cli import durations, pictures
 from infra.cli.command import Session
 from infra.cli.errors import UsageError
 from infra.cli.output import Columns, Document, Output
 from infra.cli.presets import File, read
 
 if TYPE_CHECKING:
-    from infra.plotting.figure import Figure
+    pass
 
 
 def schedule(
@@ -99,11 +97,11 @@ def schedule(
     draw = not output.as_json and (sys.stdout.isatty() if draw is None else draw)
     figure = planning.picture([(one.name, planned) for one, planned in plans])
     if plot is not None:
-        _write(figure, plot)
+        pictures.write(figure, plot)
     for one, planned in plans:
         _print(output, planning.document(one, planned, limit, changed), planning.FACTS, planning.ROWS)
     if draw:
-        _draw(figure)
+        pictures.draw(figure)
     if plot is not None:
         output.remark(f"drawn into {plot}")
 
@@ -122,19 +120,3 @@ def _print(output: Output, document: Document, facts: Columns, rows: Columns) ->
     if document["more"]:
         output.remark(f"{document['more']:,} more attempts are left out: --limit shows up to 10,000")
     output.line("")
-
-
-def _write(figure: Figure, plot: str) -> None:
-    from infra.plotting import files  # noqa: PLC0415 - matplotlib takes seconds
-
-    try:
-        files.write(figure, Path(plot))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--plot: {error}") from error
-
-
-def _draw(figure: Figure) -> None:
-    from infra.plotting import terminal  # noqa: PLC0415
-
-    width = max(shutil.get_terminal_size().columns, terminal.NARROWEST)
-    print(terminal.drawn(figure, width, coloured=sys.stdout.isatty()), flush=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import signal
 import sys
 import time
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.cli import durations
+from infra.cli import durations, pictures
 from infra.cli.command import Session
 from infra.cli.errors import CliError, UsageError
 from infra.cli.output import Output
@@ -27,7 +26,6 @@ from infra.cli.presets import File, read
 
 if TYPE_CHECKING:
     from forbear.policy.presets import Preset
-    from infra.plotting.figure import Figure
     from infra.simulate.scenarios import Scenario
     from infra.simulate.series import Run
 
@@ -235,19 +233,7 @@ def _show(scenario: Scenario, runs: Sequence[Run], output: Output, *, draw: bool
 
     figure = picture(scenario, runs)
     if draw:
-        from infra.plotting import terminal  # noqa: PLC0415
-
-        width = max(shutil.get_terminal_size().columns, terminal.NARROWEST)
-        print(terminal.drawn(figure, width, coloured=sys.stdout.isatty()), flush=True)
+        pictures.draw(figure)
     if plot is not None:
-        _write(figure, plot)
+        pictures.write(figure, plot)
         output.remark(f"drawn into {plot}")
-
-
-def _write(figure: Figure, plot: str) -> None:
-    from infra.plotting import files  # noqa: PLC0415 - matplotlib takes seconds
-
-    try:
-        files.write(figure, Path(plot))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--plot: {error}") from error
