@@ -36,6 +36,13 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     database_url: str = Field(description="PostgreSQL connection URL (postgresql://user:password@host:port/database).")
+    database_iam: bool = Field(
+        default=False,
+        description="Whether the password is an IAM authentication token, made anew for each connection.",
+    )
+    master_secret: str | None = Field(
+        default=None, description="ARN of the secret with the database's master user, for migrations."
+    )
     retention_days: int = Field(
         default=30, ge=1, le=3650, description="Days to keep events, deliveries and attempts after they ended."
     )
@@ -71,8 +78,14 @@ class Settings(BaseModel):
         description="Seconds between two ticks of the schedule; work due sooner is awaited.",
     )
     claimer_function: str | None = Field(default=None, description="Name of the claimer function, for waking it.")
+    maintenance_function: str | None = Field(
+        default=None, description="Name of the maintenance function, which the claimer calls once an hour of work."
+    )
     schedule_name: str | None = Field(default=None, description="Name of the claimer's EventBridge schedule.")
     schedule_group: str = Field(default="default", description="The schedule's group.")
+    metrics_namespace: str | None = Field(
+        default=None, description="CloudWatch namespace of the metrics; without one, none are written."
+    )
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:

@@ -37,6 +37,13 @@ def test_a_test_event_goes_to_its_endpoint_only_through_the_queue(connection: Co
     assert ok(call("GET", DELIVERY, answer["delivery_id"]))["status"] == "delivered"
 
 
+def test_a_test_event_bears_the_very_time_that_it_is_shown_with(connection: Connection) -> None:
+    made = create()
+    for _ in range(100):
+        event = ok(call("GET", EVENT, ok(call("POST", f"{ENDPOINT}/test", made["id"]), 202)["event_id"]))
+        assert json.loads(event["payload"]["text"])["timestamp"] == event["created_at"]
+
+
 def test_a_test_event_to_a_paused_endpoint_waits(connection: Connection, claimer: Claimer) -> None:
     made = create(paused=True)
     answer = ok(call("POST", f"{ENDPOINT}/test", made["id"]), 202)
