@@ -18,7 +18,7 @@ def start(*arguments: str | bytes, script: str = "from infra.cli.main import run
     """Start the command with pipes for all three streams."""
     command = (sys.executable, "-c", script, *arguments)
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)  # noqa: S603 - our own command
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
 def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
