@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import re
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 from urllib.parse import quote, urlencode, urlsplit
+from uuid import uuid4
 
 import httpx
 
@@ -23,6 +25,9 @@ type Service = Literal["execute-api", "lambda"]
 
 # An API Gateway gives up after 30 s, so an answer comes by then.
 _TIMEOUT = httpx.Timeout(35.0, connect=5.0)
+# A database that was paused wakes in half a minute: a call that may be made again is, after what Retry-After says.
+_CALLS = 4
+_LONGEST_PAUSE_S = 10
 _NOT_JSON = object()
 _PAGE = 200  # the most that the API gives at once
 
@@ -63,8 +68,9 @@ class Client:
         document: Any = None,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        once: bool = False,
     ) -> Any:
-        """Make a request.
+        """Make a request, up to four times while the answer is 503 and making it again does no harm.
 
         Args:
             method: HTTP method.
@@ -74,6 +80,7 @@ class Client:
             document: A body to send as JSON.
             body: A body to send as it is, with `content-type` among the headers.
             headers: Headers.
+            once: Whether it stores an event. It gets an idempotency key of its own, so that it may be made again.
 
         Returns:
             The answer's JSON document; None if it has no body.
@@ -88,8 +95,20 @@ class Client:
         if document is not None:
             body = json.dumps(document).encode()
             sent["content-type"] = "application/json"
+        if once:
+            sent.setdefault("idempotency-key", uuid4().hex)
+        again = _CALLS - 1 if once or method == "GET" else 0
+        while True:
+            response = self._request(method, url, body, sent)
+            after = response.headers.get("retry-after", "")
+            if not again or response.status_code != httpx.codes.SERVICE_UNAVAILABLE or not after.isdecimal():
+                return _document(response)
+            again -= 1
+            time.sleep(min(int(after), _LONGEST_PAUSE_S))
+
+    def _request(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> httpx.Response:
         try:
-            response = self._http.request(method, url, content=body, headers=sent)
+            return self._http.request(method, url, content=body, headers=headers)
         except httpx.TimeoutException as error:
             raise Unreachable(f"no answer from {self._address.url} in time: {_reason(error)}") from error
         except httpx.InvalidURL as error:
@@ -97,7 +116,6 @@ class Client:
         except httpx.TransportError as error:
             hint = ": does `forbear up` still run?" if self._address.from_up else ""
             raise Unreachable(f"{self._address.url} cannot be reached ({_reason(error)}){hint}") from error
-        return _document(response)
 
     def pages(self, path: str, query: Mapping[str, object], limit: int) -> Iterator[dict[str, Any]]:
         """Read a list page by page.

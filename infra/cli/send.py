@@ -98,8 +98,10 @@ def send(
         whole = b"".join(_chunks(payload))
         document = None if raw or content_type is not None else _as_json(session.output, head, whole)
         headers = _JSON if document else raw_headers(head, content_type or guessed_type(whole))
+        if document and key is not None:
+            headers = {**headers, "idempotency-key": key}
         with session.api() as api:
-            post = partial(api.call, "POST", "/v1/events", body=document or whole, headers=headers)
+            post = partial(api.call, "POST", "/v1/events", body=document or whole, headers=headers, once=True)
             if count == 1:
                 _tell(session.output, post())
             else:
@@ -148,7 +150,7 @@ def _send_lines(api: Client, head: Head, source: str | None, tally: Tally) -> No
 def _post(api: Client, envelopes: Iterable[bytes]) -> Iterator[Document]:
     """Post envelopes in batches; gives the answer for each."""
     for batch in batches(envelopes):
-        yield from api.call("POST", "/v1/events/batch", body=batch_document(batch), headers=_JSON)["results"]
+        yield from api.call("POST", "/v1/events/batch", body=batch_document(batch), headers=_JSON, once=True)["results"]
 
 
 def _chunks(source: str | None) -> Iterator[bytes]:

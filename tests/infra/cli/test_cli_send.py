@@ -7,6 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import ingest
+import manage
 from tests.conftest import Connection
 from tests.infra.cli.conftest import Run, Stack
 from tests.infra.cli.processes import finish, start
@@ -147,3 +151,39 @@ def test_an_event_that_the_api_refuses_is_one_line_and_one(forbear: Run) -> None
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("error: type: ")
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_an_event_that_meets_a_waking_database_is_sent_again_and_stored_once(
+    forbear: Run, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer is lost as 503 although the event was stored: the repeat has the same key."""
+    answer, lost = ingest.handler, {"statusCode": 503, "headers": {"retry-after": "0"}, "body": ""}
+    keys: list[str] = []
+
+    def stumble(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        keys.append(event["headers"]["idempotency-key"])
+        stored = answer(event, context)
+        return stored if len(keys) % 2 == 0 else lost
+
+    monkeypatch.setattr(ingest, "handler", stumble)
+    assert forbear("send", '{"a": 1}', *FOR).exit_code == 0
+    assert forbear("send", "raw", "--raw", *FOR).exit_code == 0
+    assert forbear("send", "--lines", *FOR, input='{"a": 2}\n{"a": 3}\n').exit_code == 0
+    assert forbear("send", '{"a": 4}', "--id", "four", *FOR).exit_code == 0
+    payloads = sorted(payload for payload, _ in stored(connection))
+    assert payloads == [b"raw", *(b'{"a": %d}' % number for number in (1, 2, 3, 4))]
+    assert (keys[::2], keys[-1], len(set(keys))) == (keys[1::2], "four", 4)
+
+
+def test_what_could_be_done_twice_is_not_called_again(forbear: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def refuse(event: dict[str, Any], _: Any) -> dict[str, Any]:
+        calls.append(event["routeKey"])
+        return {"statusCode": 503, "headers": {"retry-after": "0"}, "body": '{"status": 503}'}
+
+    monkeypatch.setattr(manage, "handler", refuse)
+    assert forbear("endpoints", "add", "https://example.com", "--tenant", "acme").exit_code == 1
+    assert len(calls) == 1
+    assert forbear("endpoints", "list").exit_code == 1
+    assert len(calls) == 5
