@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from forbear.api import ApiRequest, ApiResponse, Operation, Problem, respond
-from forbear.db import Database
+from forbear.db import Database, Target
 from forbear.envelope import NewEvent, read_batch, read_event
 from forbear.ids import Prefix, encode
 from forbear.intake import Stored, store
+from forbear.metrics import DELIVERIES, DUPLICATES, EVENTS, write
 from forbear.models.events import EventAccepted
 from forbear.settings import settings
 from forbear.waking import summon
@@ -18,12 +20,12 @@ from forbear.waking import summon
 @cache
 def database() -> Database:
     """The connection of this execution environment."""
-    return Database(settings().database_url)
+    return Database(Target.of(settings()))
 
 
-def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Answer a request of the HTTP API (payload format 2.0)."""
-    return respond(event, OPERATIONS)
+    return respond(event, OPERATIONS, context)
 
 
 def post_event(request: ApiRequest) -> ApiResponse:
@@ -49,9 +51,21 @@ def _take_in(events: list[NewEvent]) -> list[EventAccepted | Problem]:
     if not events:
         return []
     intake = store(database(), events)
+    _measure(intake.stored)
     if intake.must_wake:
         summon(database(), settings())
     return [_answer(stored) for stored in intake.stored]
+
+
+def _measure(stored: Sequence[Stored]) -> None:
+    """Write a line about a request that stored something, with no more in it than there is: it is paid for as log."""
+    accepted = [one for one in stored if not one.conflict]
+    counts = {
+        EVENTS: len(accepted),
+        DUPLICATES: sum(one.duplicate for one in accepted),
+        DELIVERIES: sum(one.deliveries for one in accepted if not one.duplicate),
+    }
+    write(settings().metrics_namespace, {metric: number for metric, number in counts.items() if number})
 
 
 def _answer(stored: Stored) -> EventAccepted | Problem:

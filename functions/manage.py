@@ -9,7 +9,7 @@ from typing import Any
 
 from forbear import __version__
 from forbear.api import ApiRequest, ApiResponse, Operation, respond
-from forbear.db import Database
+from forbear.db import Database, Target
 from forbear.manage import cancelling, deliveries, endpoints, events, pauses, presets, secrets, sending
 from forbear.manage.backend import Backend
 from forbear.models.readings import Health
@@ -20,12 +20,12 @@ from forbear.settings import InvalidSettings, settings
 @cache
 def database() -> Database:
     """The connection of this execution environment."""
-    return Database(settings().database_url)
+    return Database(Target.of(settings()))
 
 
-def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Answer a request of the HTTP API (payload format 2.0)."""
-    return respond(event, OPERATIONS)
+    return respond(event, OPERATIONS, context)
 
 
 def health(_request: ApiRequest) -> ApiResponse:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from forbear import replay_progress, replays
 from forbear.api import ApiRequest, ApiResponse, Operation, invalid, parse_body, respond
-from forbear.db import Database
+from forbear.db import Database, Target
 from forbear.models.replays import ReplayIn, ReplayList, ReplayOne, ReplayQuery, ReplayScope
 from forbear.settings import settings
 from forbear.waking import wake
@@ -19,12 +19,12 @@ from forbear.waking import wake
 @cache
 def database() -> Database:
     """The connection of this execution environment."""
-    return Database(settings().database_url)
+    return Database(Target.of(settings()))
 
 
-def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Answer a request of the function URL (payload format 2.0)."""
-    return respond(event, OPERATIONS)
+    return respond(event, OPERATIONS, context)
 
 
 def post(request: ApiRequest) -> ApiResponse:

@@ -16,6 +16,7 @@ from aws_lambda_powertools.logging import Logger
 from pydantic import BaseModel, ValidationError
 
 from forbear.db import Unavailable
+from forbear.deadline import within
 from forbear.faults import faults
 
 PROBLEM = "application/problem+json"
@@ -25,6 +26,14 @@ TITLES = {
     413: "Content Too Large", 415: "Unsupported Media Type", 422: "Unprocessable Content",
     500: "Internal Server Error", 503: "Service Unavailable",
 }  # fmt: skip
+
+# A database that wakes from a pause has been at it since this request came, and will be there soon.
+RETRY_AFTER_S = 5
+# What is left of a function's time when its database must have answered: for the call that wakes a claimer, boto3's
+# import before it, and the answer. API Gateway's 30 seconds have run since before a cold start.
+MARGIN_S = 2.0
+# How long the database may take when nobody says how much time there is.
+DEFAULT_S = 10.0
 
 logger = Logger(service="forbear")
 
@@ -121,12 +130,18 @@ def invalid(error: ValidationError) -> Problem:
     return Problem(422, str(found[0]), errors=[asdict(fault) for fault in found])
 
 
-def respond(event: Mapping[str, Any], operations: Mapping[str, Operation]) -> dict[str, Any]:
-    """Answer an event by the operation for its route key (for a function URL: for its method).
+def respond(event: Mapping[str, Any], operations: Mapping[str, Operation], context: Any) -> dict[str, Any]:
+    """Answer an event by the operation for its route key (for a function URL: for its method), in time.
 
     Nothing escapes: a Problem becomes its document, an unreachable database 503, and what nobody foresaw is logged and
     becomes 500.
+
+    Args:
+        event: AWS's.
+        operations: by route key or method.
+        context: AWS's, for the time left; None: nobody waits but a test.
     """
+    time_s = DEFAULT_S if context is None else context.get_remaining_time_in_millis() / 1000 - MARGIN_S
     try:
         request = read_request(event)
         key = request.route if request.route != "$default" else request.method
@@ -137,12 +152,15 @@ def respond(event: Mapping[str, Any], operations: Mapping[str, Operation]) -> di
                 f"there is no {key} here; there is: {allowed}",
                 headers={"allow": allowed} if request.route == "$default" else None,
             )
-        return _result(operations[key](request))
+        with within(time_s):
+            return _result(operations[key](request))
     except Problem as problem:
         return _problem(problem)
     except Unavailable as error:
         logger.warning("database unavailable", exc_info=error)
-        return _problem(Problem(503, "the database is not reachable now: try again", headers={"retry-after": "2"}))
+        done = "nothing was done" if error.nothing_done else "whether this was done is not known"
+        detail = f"the database did not answer in time; {done}: try again"
+        return _problem(Problem(503, detail, headers={"retry-after": str(RETRY_AFTER_S)}))
     except Exception:
         logger.exception("unforeseen error")
         return _problem(Problem(500, "something went wrong here; it has been logged"))

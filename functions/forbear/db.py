@@ -1,18 +1,28 @@
 """The connection to PostgreSQL: one an execution environment, opened late, replaced when it is lost.
 
-Owns opening, losing and retrying. Knows no statement of Forbear's but the one that makes missing partitions.
+Owns signing in, opening, losing and retrying, within the deadline of `forbear.deadline`. Knows no statement of
+Forbear's but the one that makes missing partitions.
 """
 
 from __future__ import annotations
 
+import math
 import select
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
+
+from forbear.deadline import BoundedConnection, left_s, within
+from forbear.rds_token import rds_token
+from forbear.settings import InvalidSettings, Settings, aws_identity
 
 type Connection = psycopg.Connection[DictRow]
 
@@ -29,6 +39,20 @@ CONNECTION_OPTIONS = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
 }
+# Aurora's roots; an IAM token goes to nobody who cannot prove to be Aurora.
+VERIFIED = {"sslmode": "verify-full", "sslrootcert": str(files("forbear") / "rds-ca.pem")}
+# With nobody else's deadline, this is how long a unit of work waits for the database.
+PATIENCE_S = 30.0
+# Aurora takes 15 to 30 seconds to wake from a pause. Whether it refuses connections meanwhile, holds them or lets them
+# drop, whoever asks again soon is let in soon. An attempt takes half of what is left, so that there is another one.
+ATTEMPT_S, LEAST_ATTEMPT_S = 5.0, 0.5
+# Attempts begin this far apart, at first and in the end.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
+# What no waiting mends, as libpq and PostgreSQL word it. What they should word otherwise is merely waited for.
+HOPELESS = ("certificate", "SSL was required", "password authentication failed", "pg_hba.conf", "does not exist")
+# A connection that rested for longer may be gone without our hearing of it: the stack's `idle_session_timeout` lets the
+# database pause after a minute, and a frozen environment hears no farewell.
+TRUSTED_FOR_S = 50.0
 # 25006: the writer became a reader (fail-over); class 53: it has run out of something, such as disk. What it was told
 # to do then is rolled back.
 REFUSED = ("25006", "53")
@@ -70,16 +94,60 @@ def statement(name: str) -> str:
     return (files("forbear") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
 
 
-class Database:
-    """A connection that opens when it is first used and is replaced when it is lost.
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the database is, and how to sign in there.
 
     Args:
         url: PostgreSQL connection URL.
+        iam: whether the password is an IAM token, made anew for each connection.
     """
 
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._connection: Connection | None = None
+    url: str
+    iam: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> Target:
+        """The target that settings name."""
+        return cls(settings.database_url, settings.database_iam)
+
+    def arguments(self, **changes: Any) -> dict[str, Any]:
+        """The arguments of `psycopg.connect` for one new connection, now.
+
+        Args:
+            changes: instead of those in `CONNECTION_OPTIONS`.
+
+        Raises:
+            InvalidSettings: with IAM, the URL lacks a host or a user, or there are no AWS credentials.
+        """
+        arguments = {"conninfo": self.url} | CONNECTION_OPTIONS | changes
+        if not self.iam:
+            return arguments
+        known = conninfo_to_dict(self.url)
+        host, user, port = known.get("host"), known.get("user"), known.get("port") or 5432
+        if not host or not user:
+            raise InvalidSettings("FORBEAR_DATABASE_URL: IAM needs postgresql://<user>@<host>:5432/<database>")
+        credentials, region = aws_identity()
+        password = rds_token(
+            str(host), int(port), str(user), credentials=credentials, region=region, now=datetime.now(UTC)
+        )
+        verified = {name: known.get(name, value) for name, value in VERIFIED.items()}
+        return arguments | verified | {"password": password}
+
+
+class Database:
+    """A connection that opens when it is first used and is replaced when it is lost.
+
+    All waiting ends by the deadline of `forbear.deadline.within`, or after `PATIENCE_S` if there is none.
+
+    Args:
+        target: the database, or just its URL.
+    """
+
+    def __init__(self, target: Target | str) -> None:
+        self._target = Target(target) if isinstance(target, str) else target
+        self._connection: BoundedConnection | None = None
+        self._used_at = 0.0
 
     def run[T](self, work: Callable[[Connection], T], *, repeatable: bool) -> T:
         """Run `work` on the connection.
@@ -91,18 +159,20 @@ class Database:
                 a deadlock), for then the transaction was rolled back.
 
         Raises:
-            Unavailable: no connection, or it was lost on the way.
+            Unavailable: no connection by the deadline, or it was lost on the way, or there was no answer in time.
         """
-        try:
-            return self._attempt(work)
-        except Unavailable as error:
-            if not (repeatable or error.nothing_done):
-                raise
+        with within(PATIENCE_S if left_s() == math.inf else math.inf):
+            connection = self._open()
             try:
-                return self._attempt(work)
-            except Unavailable as again:
-                again.nothing_done = again.nothing_done and error.nothing_done
-                raise
+                return self._attempt(connection, work)
+            except Unavailable as error:
+                if not (repeatable or error.nothing_done):
+                    raise
+                try:
+                    return self._attempt(self._open(), work)
+                except Unavailable as again:
+                    again.nothing_done = again.nothing_done and error.nothing_done
+                    raise
 
     def close(self) -> None:
         """Close the connection. The next call opens another."""
@@ -110,11 +180,7 @@ class Database:
             self._connection.close()
             self._connection = None
 
-    def _attempt[T](self, work: Callable[[Connection], T]) -> T:
-        try:
-            connection = self._open()
-        except psycopg.OperationalError as error:
-            raise Unavailable(f"the database cannot be reached: {error}", nothing_done=True) from error
+    def _attempt[T](self, connection: Connection, work: Callable[[Connection], T]) -> T:
         try:
             try:
                 return work(connection)
@@ -131,16 +197,36 @@ class Database:
             self.close()
             refused = error.sqlstate is not None and error.sqlstate.startswith((*REFUSED, TOO_LONG))
             raise Unavailable(f"the database cannot be reached: {error}", nothing_done=refused) from error
+        finally:
+            self._used_at = time.time()
 
     def _open(self) -> Connection:
-        if self._connection is not None and (self._connection.closed or hung_up(self._connection)):
+        if self._connection is not None and (
+            # By the wall clock: the monotonic one may stand still while an environment is frozen.
+            self._connection.closed or time.time() - self._used_at > TRUSTED_FOR_S or hung_up(self._connection)
+        ):
             self.close()
         if self._connection is None:
-            self._connection = psycopg.connect(self._url, row_factory=dict_row, **CONNECTION_OPTIONS)  # type: ignore[arg-type]  # the options are libpq's and psycopg's, of several types
+            self._connection = self._connect()
         return self._connection
 
+    def _connect(self) -> BoundedConnection:
+        """Try until the deadline: the database may be waking up."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            began = time.monotonic()
+            try:
+                with within(min(ATTEMPT_S, max(LEAST_ATTEMPT_S, left_s() / 2))):
+                    return BoundedConnection.connect(row_factory=dict_row, **self._target.arguments())
+            except psycopg.OperationalError as error:
+                rest_s = max(0.0, pause_s - (time.monotonic() - began))
+                if left_s() <= rest_s or any(words in str(error) for words in HOPELESS):
+                    raise Unavailable(f"the database cannot be reached: {error}", nothing_done=True) from error
+            time.sleep(rest_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-MAKE_PARTITIONS = "SELECT forbear.make_partitions(forbear.now() - interval '1 day', 9)"
+
+MAKE_PARTITIONS = "SELECT forbear.make_partitions()"
 
 
 def make_partitions(connection: psycopg.Connection[Any]) -> None:

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from forbear.api import Problem
+from forbear.api import RETRY_AFTER_S, Problem
 from forbear.db import Connection, Database, Unavailable, statement
 from forbear.envelope import NewEvent
 from forbear.event_types import matching_patterns
 from forbear.round_trip import commit_and_ask
 
 logger = logging.getLogger(__name__)
-
-RETRY_AFTER_S = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from functools import cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from forbear.rds_token import Credentials
 
 PREFIX = "FORBEAR_"
 
@@ -112,3 +114,35 @@ class Settings(BaseModel):
 def settings() -> Settings:
     """The settings of this process, read once."""
     return Settings.read(os.environ)
+
+
+def aws_identity() -> tuple[Credentials, str]:
+    """Who this process is to AWS, now: its credentials, and its region.
+
+    Lambda gives a function both in variables, which cost nothing to read. Where credentials are not in variables (a
+    function that SnapStart restored, a developer's machine), botocore knows how to get them, and renews them.
+
+    Raises:
+        InvalidSettings: there are no credentials, or no region.
+    """
+    access_key, secret_key = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
+    region = os.environ.get("AWS_REGION")
+    if access_key and secret_key and region:
+        return Credentials(access_key, secret_key, os.environ.get("AWS_SESSION_TOKEN") or None), region
+    session = _botocore_session()
+    found = session.get_credentials()
+    region = region or session.get_config_variable("region")
+    if found is None or region is None:
+        lacking = "AWS credentials" if found is None else "AWS region"
+        raise InvalidSettings(
+            f"{PREFIX}DATABASE_IAM is true, but there is no {lacking}: configure it, as for the AWS CLI"
+        )
+    frozen = found.get_frozen_credentials()
+    return Credentials(frozen.access_key, frozen.secret_key, frozen.token), region
+
+
+@cache
+def _botocore_session() -> Any:
+    import botocore.session  # noqa: PLC0415 - a quarter of a second of a cold start, which few need
+
+    return botocore.session.get_session()

@@ -20,8 +20,8 @@ import psycopg
 from psycopg.rows import DictRow, dict_row
 
 from forbear.db import (
-    CONNECTION_OPTIONS,
     MAKE_PARTITIONS,
+    Target,
     Unavailable,
     hung_up,
     is_lost,
@@ -123,13 +123,13 @@ class Store:
     """The claimer's connection.
 
     Args:
-        url: PostgreSQL connection URL.
+        target: the database, or just its URL.
         monotonic: seconds from any point on, like `time.monotonic`; a simulation's go by its own time.
     """
 
-    def __init__(self, url: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, target: Target | str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.monotonic = monotonic
-        self._url = url
+        self._target = Target(target) if isinstance(target, str) else target
         self._connection: psycopg.AsyncConnection[DictRow] | None = None
         self._turn = asyncio.Lock()
         self._at = monotonic()
@@ -265,18 +265,24 @@ class Store:
         """Take the mark away. Look once more after it: the mark may have kept a producer from calling."""
         await self._rows("DELETE FROM forbear.claimers WHERE id = %s RETURNING id", (claimer,))
 
-    async def give_up(self, leases: Sequence[Lease]) -> None:
-        """End leases whose attempts were broken off: they are taken over at once and not when they lapse."""
+    async def give_up(self, leases: Sequence[Lease]) -> int:
+        """End leases whose attempts were broken off: they are taken over at once and not when they lapse.
+
+        Gives the number of leases taken over, others' among them, 500 at most.
+        """
         await self._rows(
             "SELECT forbear.end_leases(%s::uuid[], %s::uuid[]) AS done",
             ([lease.delivery_id for lease in leases], [lease.token for lease in leases]),
         )
-        await self.reap()
+        return await self.reap()
 
-    async def maintenance_is_due(self, every: timedelta) -> bool:
-        """Whether the latest maintenance is longer ago than this."""
-        sql = "SELECT maintained_at < forbear.now() - %s AS due FROM forbear.control"
-        return bool((await self._rows(sql, (every,)))[0]["due"])
+    async def measure(self) -> DictRow:
+        """Read the gauges, and take the ends that nobody has counted; see the SQL function forbear.measure."""
+        return (await self._rows("SELECT * FROM forbear.measure()"))[0]
+
+    async def must_call_maintenance(self, every: timedelta) -> bool:
+        """Whether the latest maintenance is longer ago than this, and nobody else has just been told to call it."""
+        return bool((await self._rows("SELECT forbear.call_maintenance(%s) AS due", (every,)))[0]["due"])
 
     async def note_schedule(self, schedule: str) -> None:
         """Remember the state that the schedule is in."""
@@ -318,11 +324,11 @@ class Store:
         if self._connection is not None and (self._connection.closed or hung_up(self._connection)):
             await self.aclose()
         if self._connection is None:
-            self._connection = await psycopg.AsyncConnection.connect(
-                self._url,
-                row_factory=dict_row,
-                **CONNECTION_OPTIONS,  # type: ignore[arg-type]  # the options are libpq's and psycopg's, of several types
+            # Where credentials are fetched or renewed, that blocks: requests are in flight meanwhile.
+            arguments = (
+                await asyncio.to_thread(self._target.arguments) if self._target.iam else self._target.arguments()
             )
+            self._connection = await psycopg.AsyncConnection.connect(row_factory=dict_row, **arguments)
             cursor = await self._connection.execute("SELECT forbear.now() AS now")
             row = await cursor.fetchone()
             if row is not None:

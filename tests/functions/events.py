@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -63,3 +64,13 @@ def http_event(
 def body_of(result: Mapping[str, Any]) -> Any:
     """The JSON that an HTTP function's result holds; None if it has no body."""
     return json.loads(result["body"]) if result["body"] else None
+
+
+class Context:
+    """What Lambda tells a handler about its time: so many seconds, from when this is made."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def get_remaining_time_in_millis(self) -> int:
+        return max(0, int((self._end - time.monotonic()) * 1000))

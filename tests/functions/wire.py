@@ -23,14 +23,16 @@ class Wire:
     many bytes the server's answers had when each left the client: 0 means that it waited for none.
 
     `hold_answers`: keep the server's bytes until the client's Sync has come. `cut_at_once`: close the line and pass
-    nothing on. `cut_at_answer`: given the bytes of an answer, says how many to let through before closing. `pause`:
-    before the client's COMMIT, say so by `paused` and wait for `resume`.
+    nothing on. `cut_at_answer`: given the bytes of an answer, says how many to let through before closing. `stall`: do
+    not close there, but pass nothing on any more. `pause`: before the client's COMMIT, say so by `paused` and wait for
+    `resume`.
     """
 
     server: tuple[str, int]
     port: int = 0
     sent: list[tuple[bytes, int]] = field(default_factory=list)
     hold_answers: bool = False
+    stall: bool = False
     cut_at_once: bool = False
     pause: bool = False
     paused: threading.Event = field(default_factory=threading.Event)
@@ -80,7 +82,9 @@ class Wire:
             self._held += received
         elif self.cut_at_answer is not None and (through := self.cut_at_answer(received)) is not None:
             client.sendall(received[:through])
-            return False
+            if self.stall:
+                self.cut_at_answer = lambda _: 0
+            return self.stall
         else:
             self._answered += len(received)
             client.sendall(received)
