@@ -1,28 +1,153 @@
-"""The migrate function: brings the schema up to date before new code serves."""
+"""The migrate function: brings the database up to date before, and after, new code serves.
+
+CloudFormation calls it as a custom resource with the properties {"Phase": "pre" or "post", …}. Called by hand with {}
+it does both phases, with {"Phase": …} one.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import time
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
 from aws_lambda_powertools.logging import Logger
 
-from forbear.migrations import migrate
-from forbear.settings import settings
+from forbear.custom_resource import RESERVE_S, Foreseen, is_request, respond
+from forbear.db import Target
+from forbear.deadline import BoundedConnection, left_s, within
+from forbear.migrations import Migration, MigrationError, Phase, migrate
+from forbear.roles import RolesError, are_made, make_roles, owning
+from forbear.settings import InvalidSettings, Settings, settings
 
 logger = Logger(service="forbear-migrate")
+logging.getLogger("forbear").setLevel(logging.INFO)
+
+# Between tries, while the database wakes, is being made, or has a lock in the way; seconds.
+PAUSE_S = 2.0
+# Between the end of our own patience and the moment when CloudFormation is told that time is up.
+MARGIN_S = 5.0
 
 
-def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
+class NotYet(Exception):
+    """Something besides the database does not answer yet."""
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Apply what is missing.
 
     Returns:
-        {"applied": [names of the migrations applied]}.
+        {"applied": [the migrations applied]}; CloudFormation is told in its own way.
 
     Raises:
-        MigrationError: the schema cannot be brought up to date; nothing was changed.
+        Foreseen: called by hand: the database cannot be brought up to date; nothing was changed.
     """
-    with psycopg.connect(settings().database_url, autocommit=True) as connection:
-        applied = [migration.name for migration in migrate(connection)]
-    logger.info("migrated", extra={"applied": applied})
-    return {"applied": applied}
+    time_left_s = context.get_remaining_time_in_millis() / 1000
+    patience_s = time_left_s - RESERVE_S - MARGIN_S
+    if not is_request(event):
+        return {"applied": _bring_up(event, patience_s)}
+    respond(
+        event,
+        lambda properties: {"Applied": ", ".join(_bring_up(properties, patience_s))},
+        name=f"forbear-migrations-{event.get('ResourceProperties', {}).get('Phase', 'all')}",
+        time_left_s=time_left_s,
+    )
+    return {}
+
+
+def _bring_up(properties: Mapping[str, Any], patience_s: float) -> list[str]:
+    """Try until it is done or time is up. Gives the migrations applied."""
+    given = properties.get("Phase")
+    if given not in {None, *Phase}:
+        raise Foreseen(f"the property Phase is {given!r}: it takes pre or post")
+    phase = None if given is None else Phase(given)
+    try:
+        with within(patience_s):
+            applied = [str(migration) for migration in _try(settings(), phase)]
+    except (MigrationError, RolesError, InvalidSettings) as error:
+        raise Foreseen(str(error)) from error
+    except psycopg.Error as error:
+        raise Foreseen(f"{_first_line(error)}. Nothing was changed; try again when the database serves") from error
+    except NotYet as error:
+        raise Foreseen(f"{error}. Nothing was changed; see that this function can reach it") from error
+    logger.info("migrated", extra={"phase": given, "applied": applied})
+    return applied
+
+
+def _try(known: Settings, phase: Phase | None) -> list[Migration]:
+    while True:
+        try:
+            return _once(known, phase)
+        # Among the first: no connection yet, lost on the way, a lock in the way.
+        except (psycopg.OperationalError, NotYet) as error:
+            if left_s() <= PAUSE_S:
+                raise
+            logger.warning("tried in vain, and again soon", exc_info=error)
+        time.sleep(PAUSE_S)
+
+
+def _once(known: Settings, phase: Phase | None) -> list[Migration]:
+    """With a secret: as the owner, whom the master makes where he is missing. Without: as the URL's user."""
+    target = Target.of(known)
+    if known.master_secret is None:
+        with _connect(target) as connection:
+            if connection.info.parameter_status("is_superuser") != "on":
+                logger.info("%s makes no roles: what it migrates is its own", connection.info.user)
+                return migrate(connection, phase=phase)
+            make_roles(connection)
+            with owning(connection):
+                return migrate(connection, phase=phase)
+    if not _owner_is_ready(target):
+        with _connect(Target(known.database_url), **_master(known.master_secret)) as connection:
+            make_roles(connection)
+    with _connect(target) as connection:
+        return migrate(connection, phase=phase)
+
+
+def _owner_is_ready(target: Target) -> bool:
+    """Whether the master is not needed.
+
+    That spares the secret; and where members of roles with IAM are kept from logging in by password, one who has made
+    such roles is kept out, too.
+    """
+    try:
+        with _connect(target) as connection:
+            return are_made(connection)
+    except psycopg.OperationalError:
+        return False  # there is no such user yet, or no database: the master will see
+
+
+def _connect(target: Target, **changes: Any) -> BoundedConnection:
+    # The server gives up before we do: then the transaction ends in order.
+    options = f"-c statement_timeout={max(1, int(left_s() * 900))} -c idle_in_transaction_session_timeout=15000"
+    return BoundedConnection.connect(**target.arguments(options=options, **changes))
+
+
+def _master(secret: str) -> dict[str, str]:
+    """The master's user name and password, as they are now: they are changed now and then."""
+    import boto3  # noqa: PLC0415 - only the first deployment pays for the import
+    from botocore.config import Config  # noqa: PLC0415
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+
+    config = Config(connect_timeout=3, read_timeout=5, retries={"max_attempts": 3, "mode": "standard"})
+    try:
+        answer = boto3.client("secretsmanager", config=config).get_secret_value(SecretId=secret)
+        found = json.loads(answer["SecretString"])
+        return {"user": found["username"], "password": found["password"]}
+    except BotoCoreError as error:  # no route to it, say
+        raise NotYet(f"the master's secret cannot be read: {error}") from error
+    except ClientError as error:
+        raise Foreseen(f"the master's secret cannot be read: {error}. This function must be allowed to") from error
+    except (KeyError, ValueError, TypeError):
+        raise Foreseen("the master's secret must be JSON with username and password") from None
+
+
+def _first_line(error: psycopg.Error) -> str:
+    """What an error says, without the statement, the hints, and (of a connection string) the secrets in it."""
+    if error.diag.message_primary:
+        return f"the database says: {error.diag.message_primary}"
+    if isinstance(error, psycopg.OperationalError):
+        return f"the database cannot be reached: {str(error).partition('\n')[0]}"
+    return f"the database cannot be used ({type(error).__name__}: the log has it in full)"

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-from forbear.migrations import migrate
+from infra.local.deployment import bring_up, url_as
 from infra.local.postgres import EmbeddedPostgres
 
 type Connection = psycopg.Connection[tuple[Any, ...]]
@@ -41,8 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SERVER] = server, folder
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {TEMPLATE}")
-    with psycopg.connect(server.url(TEMPLATE), autocommit=True) as connection:
-        migrate(connection)
+    bring_up(server.url(TEMPLATE))
     os.environ[SERVER_URL] = server.url("")
 
 
@@ -69,6 +68,12 @@ def database_url(server_url: str) -> Iterator[str]:
     yield f"{server_url}{name}"
     with psycopg.connect(f"{server_url}postgres", autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def url_of(database_url: str) -> Callable[[str], str]:
+    """Gives the URL of this test's database for one of the roles, such as forbear_ingest."""
+    return lambda role: url_as(database_url, role)
 
 
 @pytest.fixture

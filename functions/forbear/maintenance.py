@@ -1,6 +1,7 @@
 """Housekeeping: partitions for the days to come, retention by dropping whole ones, expired keys, old replays.
 
-Runs now and then from the claimer and after migrations. Nothing here scans or locks what the claimer works on.
+Runs as the tables' owner in a function of its own, which the claimer calls once an hour of work. Nothing here scans or
+locks what the claimer works on.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from forbear.db import CONNECTION_OPTIONS, make_partitions, statement
+from forbear.db import Target, make_partitions, statement
 
 logger = logging.getLogger(__name__)
 
@@ -21,27 +22,27 @@ LOCK = "hashtextextended('forbear.maintenance', 0)"
 EVERY = timedelta(hours=1)
 KEYS_A_STEP = 5_000
 # Detaching a partition waits for transactions that may still see it. Somebody's forgotten one must not hold up the
-# claimer that does the housekeeping: what was begun is finished the next time.
+# function for long: what was begun is finished the next time.
 PATIENCE_S = 20
 
 
-def maintain(url: str, retention_days: int) -> list[str]:
+def maintain(target: Target | str, retention_days: int) -> list[str]:
     """Make partitions ahead, drop those whose retention is over, purge old idempotency keys and replays.
 
     Args:
-        url: PostgreSQL connection URL.
+        target: the database, or just its URL, as the tables' owner.
         retention_days: days to keep what has ended.
 
     Returns:
         The names of the partitions that were dropped.
     """
-    patience = f"-c statement_timeout={PATIENCE_S}s"
-    with psycopg.connect(url, **(CONNECTION_OPTIONS | {"options": patience})) as connection:  # type: ignore[arg-type]  # see forbear.db
+    target = Target(target) if isinstance(target, str) else target
+    with psycopg.connect(**target.arguments(options=f"-c statement_timeout={PATIENCE_S}s")) as connection:
         if connection.execute(f"SELECT pg_try_advisory_lock({LOCK})").fetchone() != (True,):
             return []  # somebody else is at it
         try:
             make_partitions(connection)
-            # Noted before the rest, which may fail: not every claimer that starts should try it again.
+            # Noted before the rest, which may fail: that is tried again in an hour, and not every few minutes.
             connection.execute("UPDATE forbear.control SET maintained_at = forbear.now()")
             purge_keys(connection)
             connection.execute(

@@ -1,7 +1,8 @@
 """Waking the claimer: the asynchronous call of its function, and the schedule that ticks only while work is pending.
 
-Owns the two AWS calls, and the mark that says a claimer was called. boto3 is imported late (0.4 s of a cold start). A
-call that fails is logged and not raised: the work is committed, and the next event, tick or sweep finds it.
+Owns the AWS calls, the maintenance function's among them, and the mark that says a claimer was called. boto3 is
+imported late (0.4 s of a cold start). A call that fails is logged and not raised: the work is committed, and the next
+event, tick or sweep finds it.
 """
 
 from __future__ import annotations
@@ -78,8 +79,23 @@ def invoke_claimer(settings: Settings, reason: str) -> bool:
         )
     except Exception:
         logger.exception("the claimer could not be called; the next event, tick or sweep will find the work")
+        _count_failure(settings)
         return False
     return True
+
+
+def invoke_maintenance(settings: Settings) -> None:
+    """Start the maintenance function, without waiting for it. A call that fails is made again by a later claimer.
+
+    Args:
+        settings: names the function; without one there is nothing to start.
+    """
+    if settings.maintenance_function is None:
+        return
+    try:
+        _client("lambda").invoke(FunctionName=settings.maintenance_function, InvocationType="Event", Payload=b"{}")
+    except Exception:
+        logger.exception("maintenance could not be called; a claimer tries again in some minutes")
 
 
 class AwsWaking:
@@ -124,8 +140,15 @@ class AwsWaking:
             scheduler.update_schedule(**name, **kept, State=state, ScheduleExpression=expression)
         except Exception:
             logger.exception("the schedule could not be switched to %s", state)
+            _count_failure(self._settings)
             return False
         return True
+
+
+def _count_failure(settings: Settings) -> None:
+    from forbear.metrics import WAKE_CALLS_FAILED, write  # noqa: PLC0415 - not imported by functions that count nothing else
+
+    write(settings.metrics_namespace, {WAKE_CALLS_FAILED: 1})
 
 
 @cache

@@ -22,6 +22,7 @@ from infra.cli.presets import File, read
 
 if TYPE_CHECKING:
     from infra.local.demo.script import Demo, Promise
+    from infra.local.postgres import EmbeddedPostgres
     from infra.local.stack import LocalStack
 
 DATA = Path(".forbear")
@@ -125,7 +126,7 @@ async def _up(
     async with (
         _database(folder, url, [database_died, stop]) as (database, shown),
         _log(folder) as log,
-        _stack(database, ports, presets, log) as stack,
+        _stack(database, ports, presets, log, own_users=url is None) as stack,
     ):
         note = folder / "up.json"
         note.write_text(
@@ -175,28 +176,26 @@ async def _database(folder: Path, url: str | None, on_death: list[asyncio.Event]
     import psycopg  # noqa: PLC0415 - help must answer at once
 
     from forbear.migrations import MigrationError, migrate  # noqa: PLC0415
+    from forbear.roles import RolesError  # noqa: PLC0415
+    from infra.local.deployment import bring_up  # noqa: PLC0415
     from infra.local.postgres import EmbeddedPostgres, PostgresError  # noqa: PLC0415
-
-    async def watch(server: EmbeddedPostgres) -> None:
-        while server.is_alive:  # noqa: ASYNC110 - nobody tells when a process ends that is not our child
-            await asyncio.sleep(1)
-        print("forbear: PostgreSQL has died; start `forbear up` again, the data is safe", file=sys.stderr, flush=True)
-        for event in on_death:
-            event.set()
 
     server = EmbeddedPostgres(folder / "postgres") if url is None else None
     watching = None
     try:
         if server is not None:
             await asyncio.to_thread(server.start)
-        address = url or server.url()  # type: ignore[union-attr]  # there is one or the other
-        with psycopg.connect(address, autocommit=True, connect_timeout=5) as connection:
-            migrate(connection)
-        watching = None if server is None else asyncio.create_task(watch(server))
-        yield address, f"embedded PostgreSQL, {server.data}" if server else address.rpartition("@")[2]
+            bring_up(server.url())
+            watching = asyncio.create_task(_watch(server, on_death))
+            yield server.url(), f"embedded PostgreSQL, {server.data}"
+        elif url is not None:
+            # Roles are the whole server's: on somebody else's we make none.
+            with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
+                migrate(connection)
+            yield url, f"{url.rpartition('@')[2]}, where every function works as the one user given"
     except PostgresError as error:
         raise CannotStart(str(error)) from error
-    except MigrationError as error:
+    except (MigrationError, RolesError) as error:
         raise CannotStart(str(error)) from error
     except psycopg.Error as error:
         raise CannotStart(f"the database cannot be used: {' '.join(str(error).split())}") from error
@@ -207,6 +206,14 @@ async def _database(folder: Path, url: str | None, on_death: list[asyncio.Event]
             await asyncio.to_thread(server.stop)
 
 
+async def _watch(server: "EmbeddedPostgres", on_death: list[asyncio.Event]) -> None:
+    while server.is_alive:  # noqa: ASYNC110 - nobody tells when a process ends that is not our child
+        await asyncio.sleep(1)
+    print("forbear: PostgreSQL has died; start `forbear up` again, the data is safe", file=sys.stderr, flush=True)
+    for event in on_death:
+        event.set()
+
+
 @contextlib.asynccontextmanager
 async def _log(folder: Path) -> AsyncIterator[IO[str]]:
     with (folder / "functions.log").open("a", encoding="utf-8", buffering=1) as file:
@@ -215,7 +222,7 @@ async def _log(folder: Path) -> AsyncIterator[IO[str]]:
 
 @contextlib.asynccontextmanager
 async def _stack(
-    database: str, ports: tuple[int, int], presets: Path | None, log: IO[str]
+    database: str, ports: tuple[int, int], presets: Path | None, log: IO[str], *, own_users: bool
 ) -> AsyncIterator["LocalStack"]:
     """The local stack, running; its functions' output goes to the log, errors in a line each to the terminal."""
     from infra.local.deployment import CLAIMER, local_stack  # noqa: PLC0415 - help must answer at once
@@ -232,7 +239,13 @@ async def _stack(
             print(f"{function}: {error} (once; all of it is in {log.name})", file=sys.stderr, flush=True)
 
     environment = {} if presets is None else {"FORBEAR_PRESETS": str(presets)}
-    stack = local_stack(database, ports=Ports(api=ports[0], replay=ports[1]), environment=environment, on_line=on_line)
+    stack = local_stack(
+        database,
+        own_users=own_users,
+        ports=Ports(api=ports[0], replay=ports[1]),
+        environment=environment,
+        on_line=on_line,
+    )
     try:
         await stack.start()
     except PortTaken as error:

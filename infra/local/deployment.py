@@ -1,8 +1,16 @@
 """Forbear itself on one machine: which functions, routes and schedules the local stack has.
 
-Owns what the CDK stack says for AWS: names, limits and settings of the functions.
+Owns what the CDK stack says for AWS: names, limits, database users and settings of the functions.
 """
 
+import hmac
+from dataclasses import replace
+from urllib.parse import quote, unquote, urlsplit
+
+import psycopg
+
+from forbear.migrations import migrate
+from forbear.roles import ROLE_OF, ROLES, make_roles, owning
 from forbear.routes import ROUTES
 from infra.local.gateway import Route
 from infra.local.pool import FunctionSpec, LineSink
@@ -10,6 +18,7 @@ from infra.local.scheduler import Schedule
 from infra.local.stack import LocalStack, Ports, Timing, log_line
 
 CLAIMER = "claimer"
+MAINTENANCE = "maintain"
 TICK = "forbear-tick"
 
 # Environments a function may have here; a call that finds all of them busy waits, as more of them would need cores.
@@ -18,16 +27,55 @@ FUNCTIONS = (
     FunctionSpec(name="manage", handler="manage.handler", timeout_s=29, memory_mb=512, max_environments=2, queue_s=29),
     FunctionSpec(name="replay", handler="replay.handler", timeout_s=60, memory_mb=512, max_environments=1, queue_s=60),
     FunctionSpec(name=CLAIMER, handler="claimer.handler", timeout_s=900, memory_mb=1769, max_environments=4),
+    FunctionSpec(name=MAINTENANCE, handler="maintain.handler", timeout_s=300, memory_mb=256, max_environments=1),
 )
 SCHEDULES = (
     Schedule(name=TICK, expression="rate(1 minute)", function=CLAIMER, input='{"forbear": "tick"}'),
-    Schedule(name="forbear-sweep", expression="rate(6 hours)", function=CLAIMER, input='{"forbear": "tick"}'),
+    Schedule(name="forbear-sweep", expression="rate(6 hours)", function=CLAIMER, input='{"forbear": "sweep"}'),
 )
+
+
+def bring_up(database_url: str) -> None:
+    """Make the roles, with `passwords`, and bring the schema up to date, on a server of our own.
+
+    Args:
+        database_url: the superuser's PostgreSQL connection URL, with its password.
+
+    Raises:
+        MigrationError, RolesError: that cannot be done; nothing was changed.
+    """
+    with psycopg.connect(database_url, autocommit=True, connect_timeout=5) as connection:
+        make_roles(connection, passwords(database_url))
+        with owning(connection):
+            migrate(connection)
+
+
+def url_as(database_url: str, role: str) -> str:
+    """The same database for one of the roles, on a server of our own.
+
+    Args:
+        database_url: the superuser's PostgreSQL connection URL, with its password.
+        role: one of the roles.
+    """
+    parts = urlsplit(database_url)
+    where = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{role}:{quote(passwords(database_url)[role])}@{where}").geturl()
+
+
+def passwords(database_url: str) -> dict[str, str]:
+    """The roles' passwords on this machine: derived from the superuser's, so that nothing more is to be kept.
+
+    Args:
+        database_url: the superuser's PostgreSQL connection URL, with its password.
+    """
+    key = unquote(urlsplit(database_url).password or "").encode()
+    return {role: hmac.digest(key, role.encode(), "sha256").hex() for role in ROLES}
 
 
 def local_stack(
     database_url: str,
     *,
+    own_users: bool = True,
     ports: Ports | None = None,
     timing: Timing | None = None,
     environment: dict[str, str] | None = None,
@@ -37,13 +85,20 @@ def local_stack(
 
     Args:
         database_url: PostgreSQL connection URL.
+        own_users: whether each function connects as its own role, made by `bring_up`; otherwise all of them connect
+            as the URL's user.
         ports: where to listen.
         timing: how long things last.
         environment: settings that differ from these, as environment variables.
         on_line: receives the functions' output.
     """
     return LocalStack(
-        FUNCTIONS,
+        [
+            replace(spec, environment={"FORBEAR_DATABASE_URL": url_as(database_url, ROLE_OF[spec.name])})
+            if own_users
+            else spec
+            for spec in FUNCTIONS
+        ],
         [Route(route.method, route.path, route.function) for route in ROUTES],
         replay_function="replay",
         schedules=SCHEDULES,
@@ -52,6 +107,7 @@ def local_stack(
             "FORBEAR_ALLOW_HTTP": "true",
             "FORBEAR_ALLOW_NETWORKS": "127.0.0.0/8,::1/128",
             "FORBEAR_CLAIMER_FUNCTION": CLAIMER,
+            "FORBEAR_MAINTENANCE_FUNCTION": MAINTENANCE,
             "FORBEAR_SCHEDULE_NAME": TICK,
             **(environment or {}),
         },

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psycopg
 
-from forbear.migrations import migrate
+from infra.local.deployment import bring_up
 from infra.local.postgres import EmbeddedPostgres
 from tests.e2e.world import running, until
 
@@ -55,8 +55,7 @@ def main() -> None:
         server = EmbeddedPostgres(Path(folder))
         server.start()
         try:
-            with psycopg.connect(server.url(), autocommit=True) as connection:
-                migrate(connection)
+            bring_up(server.url())
             took = sorted(asyncio.run(measure(server.url(), arguments.events)))
         finally:
             server.stop()

@@ -137,9 +137,11 @@ async def until(condition: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @asynccontextmanager
-async def running(database_url: str, environment: dict[str, str] | None = None) -> AsyncIterator[World]:
+async def running(
+    database_url: str, environment: dict[str, str] | None = None, *, own_users: bool = True
+) -> AsyncIterator[World]:
     """A world on a fresh database."""
-    stack = local_stack(database_url, environment=environment)
+    stack = local_stack(database_url, environment=environment, own_users=own_users)
     receiver = Receiver()
     listener = Listener("127.0.0.1")
     await listener.start(receiver)

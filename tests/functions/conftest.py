@@ -11,13 +11,21 @@ import pytest
 from forbear.settings import Settings, settings
 
 # Each entry point keeps its connection behind a cached function `database`.
-ENTRY_POINTS = ("ingest", "claimer", "replay", "manage", "migrate")
+ENTRY_POINTS = ("ingest", "claimer", "replay", "manage", "migrate", "maintain")
 
 
 @pytest.fixture
-def handlers(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+def role() -> str | None:
+    """The role that the entry points connect as; a test module of one of them says which. None: the superuser."""
+    return None
+
+
+@pytest.fixture
+def handlers(
+    database_url: str, url_of: Callable[[str], str], role: str | None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[pytest.MonkeyPatch]:
     """Points the entry points at this test's database; the monkeypatch it gives may set more of their environment."""
-    monkeypatch.setenv("FORBEAR_DATABASE_URL", database_url)
+    monkeypatch.setenv("FORBEAR_DATABASE_URL", database_url if role is None else url_of(role))
     forget()
     yield monkeypatch
     forget()

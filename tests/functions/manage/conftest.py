@@ -9,6 +9,12 @@ import pytest
 from tests.functions.manage.calling import Claimer
 
 
+@pytest.fixture
+def role() -> str:
+    """Nothing here takes more rights than the function's own."""
+    return "forbear_manage"
+
+
 @pytest.fixture(autouse=True)
 def _handlers(handlers: pytest.MonkeyPatch) -> None:
     """The entry points read this test's database."""

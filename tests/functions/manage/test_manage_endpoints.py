@@ -412,6 +412,7 @@ def test_another_tenants_endpoint_looks_as_if_it_did_not_exist(connection: Conne
 
 def test_without_its_database_it_says_so_and_when_to_come_back(handlers: pytest.MonkeyPatch) -> None:
     handlers.setenv("FORBEAR_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    handlers.setattr("forbear.api.DEFAULT_S", 0.5)
     forget()
     for answer in (call("GET", "/v1/endpoints"), call("POST", "/v1/endpoints", body={"tenant": "acme", "url": URL})):
         assert answer.status == 503

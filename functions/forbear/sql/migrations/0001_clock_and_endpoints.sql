@@ -26,7 +26,8 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT rpad(lpad(to_hex(floor(extract(epoch FROM p_at) * 1000)::bigint), 12, '0'), 32, '0')::uuid
 $$;
 
--- What concerns everything: the stop switch, the state the schedule was last put in, the last maintenance.
+-- What concerns everything: the stop switch, the state the schedule was last put in, the last maintenance and when it
+-- was last called for.
 CREATE TABLE forbear.control (
     only_row       boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
     paused_at      timestamptz,
@@ -34,7 +35,8 @@ CREATE TABLE forbear.control (
     resumed_at     timestamptz NOT NULL DEFAULT '-infinity',
     held_total     interval    NOT NULL DEFAULT '0',
     schedule       text        NOT NULL DEFAULT 'unknown',
-    maintained_at  timestamptz NOT NULL DEFAULT '-infinity'
+    maintained_at  timestamptz NOT NULL DEFAULT '-infinity',
+    maintenance_called_at timestamptz NOT NULL DEFAULT '-infinity'
 );
 INSERT INTO forbear.control DEFAULT VALUES;
 

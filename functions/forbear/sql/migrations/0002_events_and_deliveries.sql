@@ -196,6 +196,27 @@ BEGIN
 END
 $$;
 
+-- The same for yesterday, today and the week to come, for anybody who meets a missing partition: making one takes the
+-- owner of the parents, whose rights are lent for these days and nothing else.
+CREATE FUNCTION forbear.make_partitions() RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT forbear.make_partitions(forbear.now() - interval '1 day', 9)
+$$;
+
+-- Whether maintenance must be called: true for one caller, when the last one is longer ago than p_every. Its mark says for
+-- five minutes that maintenance is on its way. So claimers that come and go each second do not all call, and a call that
+-- was lost costs minutes and not an hour: only maintenance itself notes that it ran.
+CREATE FUNCTION forbear.call_maintenance(p_every interval) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz := forbear.now();
+BEGIN
+    UPDATE forbear.control c SET maintenance_called_at = v_now
+    WHERE c.maintained_at < v_now - p_every AND c.maintenance_called_at < v_now - interval '5 minutes';
+    RETURN FOUND;
+END
+$$;
+
 -- The days whose partitions retention may drop: they ended more than p_keep ago, and for events nothing points there:
 -- nothing unfinished, and no delivery whose own partition stays. Looks for one index entry in each of those.
 CREATE FUNCTION forbear.droppable_partitions(p_keep interval) RETURNS TABLE (parent text, partition text)

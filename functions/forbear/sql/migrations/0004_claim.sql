@@ -118,17 +118,20 @@ LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    v_ids uuid[] := ARRAY(SELECT q.id FROM forbear.queue q
-                          WHERE q.endpoint_id = p_endpoint AND NOT q.retry AND q.lease_token IS NULL
-                            AND q.due_at <= p_now
-                          LIMIT p_limit FOR UPDATE);
+    v_ids   uuid[] := ARRAY(SELECT q.id FROM forbear.queue q
+                            WHERE q.endpoint_id = p_endpoint AND NOT q.retry AND q.lease_token IS NULL
+                              AND q.due_at <= p_now
+                            LIMIT p_limit FOR UPDATE);
+    v_ended bigint;
 BEGIN
     v_ids := v_ids || ARRAY(SELECT q.id FROM forbear.queue q
                             WHERE q.endpoint_id = p_endpoint AND q.retry AND q.lease_token IS NULL
                               AND q.due_at <= p_now
                             LIMIT p_limit - cardinality(v_ids) FOR UPDATE);
-    RETURN forbear.finish(v_ids, array_fill('dead'::text, ARRAY[cardinality(v_ids)]),
-                          array_fill('circuit_open'::text, ARRAY[cardinality(v_ids)]), p_now);
+    v_ended := forbear.finish(v_ids, array_fill('dead'::text, ARRAY[cardinality(v_ids)]),
+                              array_fill('circuit_open'::text, ARRAY[cardinality(v_ids)]), p_now);
+    INSERT INTO forbear.uncounted (dead) SELECT v_ended WHERE v_ended > 0;
+    RETURN v_ended;
 END
 $$;
 

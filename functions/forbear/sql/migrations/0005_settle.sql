@@ -298,6 +298,7 @@ BEGIN
     IF v_dead IS NOT NULL THEN
         PERFORM forbear.finish(v_dead, array_fill('dead'::text, ARRAY[cardinality(v_dead)]),
                                array_fill('lost'::text, ARRAY[cardinality(v_dead)]), v_now);
+        INSERT INTO forbear.uncounted (dead) VALUES (cardinality(v_dead));
     END IF;
     RETURN cardinality(v_lapsed);
 END
