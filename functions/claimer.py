@@ -13,13 +13,15 @@ from typing import Any
 import uvloop
 from aws_lambda_powertools.logging import Logger
 
+from forbear.db import Target
 from forbear.guard import Guard
 from forbear.loop import ClaimLoop, Limits
-from forbear.maintenance import EVERY, maintain
+from forbear.maintenance import EVERY
+from forbear.metrics import Collector
 from forbear.sender.lean import LeanSender
 from forbear.settings import Settings, settings
 from forbear.store import Store
-from forbear.waking import AwsWaking
+from forbear.waking import AwsWaking, invoke_maintenance
 
 logger = Logger(service="forbear-claimer")
 logging.getLogger("forbear").setLevel(logging.INFO)
@@ -30,7 +32,7 @@ runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 @cache
 def _store() -> Store:
-    return Store(settings().database_url)
+    return Store(Target.of(settings()))
 
 
 @cache
@@ -42,7 +44,8 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Claim and send until there is nothing to do or the time is nearly up.
 
     Args:
-        event: {"forbear": "tick"} from the schedule; "wake", "full" or "successor" from a call.
+        event: {"forbear": "tick"} from the schedule, "sweep" from the one that ticks a few times a day; "wake", "full"
+            or "successor" from a call.
         context: AWS's, for the time left.
 
     Returns:
@@ -59,12 +62,13 @@ async def _run(why: str, time_left_s: float) -> dict[str, Any]:
         AwsWaking(known),
         Limits(known.max_in_flight, known.max_batch_bytes, known.max_claimers, known.linger_s, known.tick_s),
         random.Random(),  # noqa: S311 - jitter needs no secrecy
+        collector=Collector(known.metrics_namespace),
     )
     chores = asyncio.create_task(_keep_house(known))
     events = asyncio.get_running_loop()
     events.add_signal_handler(signal.SIGTERM, loop.stop)
     try:
-        tally = asdict(await loop.run(time_left_s, only_if_alone=why == "tick"))
+        tally = asdict(await loop.run(time_left_s, only_if_alone=why in ("tick", "sweep"), sweeping=why == "sweep"))
     finally:
         events.remove_signal_handler(signal.SIGTERM)
         await chores
@@ -74,9 +78,11 @@ async def _run(why: str, time_left_s: float) -> dict[str, Any]:
 
 
 async def _keep_house(known: Settings) -> None:
-    """Maintain what is due, beside the loop; deliveries do not depend on it."""
+    """Have the maintenance function called when it is due, beside the loop; deliveries do not depend on it."""
+    if known.maintenance_function is None:
+        return
     try:
-        if await _store().maintenance_is_due(EVERY):
-            await asyncio.to_thread(maintain, known.database_url, known.retention_days)
+        if await _store().must_call_maintenance(EVERY):
+            await asyncio.to_thread(invoke_maintenance, known)
     except Exception:
-        logger.exception("housekeeping failed; it is tried again within the hour")
+        logger.exception("whether maintenance is due could not be asked; the next claimer asks again")

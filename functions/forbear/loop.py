@@ -19,9 +19,11 @@ from uuid import uuid4
 from forbear.attempting import attempt
 from forbear.db import Unavailable
 from forbear.leases import Lease
+from forbear.measuring import Measuring
+from forbear.metrics import ATTEMPTS, CLAIM_LATENCY, SCHEDULE_OFF, Collector
 from forbear.sender import Sender
 from forbear.settling import BATCH, Settling, Tally
-from forbear.store import Outlook, Store
+from forbear.store import Awake, Outlook, Store
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,9 @@ STOP_BEFORE_END_S = 45.0
 ABANDON_BEFORE_END_S = 3.0
 # After a SIGTERM, what is in flight has this long, less the time to abandon it.
 STOP_WITHIN_S = 7.0
+# How long to wait for a database that wakes up (half a minute, as a rule). Then Lambda is told: it tries again in some
+# minutes, and claimers that all wait would use the account's concurrency up.
+PATIENT_FOR_S = 90.0
 CALL_HELP_AFTER_S = 1.0
 LATER_S = 0.5
 
@@ -75,12 +80,24 @@ class ClaimLoop:
         waking: the platform.
         limits: its bounds.
         rng: for jitter.
+        collector: measures what it does; None: nobody wants to know.
     """
 
-    def __init__(self, store: Store, sender: Sender, waking: Waking, limits: Limits, rng: Random) -> None:
+    def __init__(
+        self,
+        store: Store,
+        sender: Sender,
+        waking: Waking,
+        limits: Limits,
+        rng: Random,
+        *,
+        collector: Collector | None = None,
+    ) -> None:
         self.id = uuid4()
         self.tally = Tally()
-        self._settling = Settling(store, self.tally)
+        self._collector = collector or Collector()
+        self._measuring = Measuring(store, self._collector)
+        self._settling = Settling(store, self.tally, self._collector)
         self._store = store
         self._sender = sender
         self._waking = waking
@@ -101,16 +118,17 @@ class ClaimLoop:
         self._end = min(self._end, time.monotonic() + STOP_WITHIN_S)
         self._changed.set()
 
-    async def run(self, time_left_s: float, *, only_if_alone: bool = False) -> Tally:
+    async def run(self, time_left_s: float, *, only_if_alone: bool = False, sweeping: bool = False) -> Tally:
         """Work until there is nothing to do, or the time is nearly up.
 
         Args:
             time_left_s: how long this may take.
-            only_if_alone: return at once when another claimer is awake (a tick of the schedule).
+            only_if_alone: return at once when another claimer is awake (a tick of the schedule, or the sweep).
+            sweeping: it is the sweep, which should find nothing that a tick has not found.
         """
         self._end = min(self._end, time.monotonic() + time_left_s)
         stop_at = self._end - min(STOP_BEFORE_END_S, time_left_s / 2)
-        if not await self._begin(only_if_alone):
+        if not await self._begin(only_if_alone, sweeping):
             return self.tally
         try:
             handed_on = False
@@ -138,21 +156,36 @@ class ClaimLoop:
             for task in self._tasks:
                 task.cancel()
             await self._forget_mark()
+            await self._measuring.finish()
         return self.tally
 
-    async def _begin(self, only_if_alone: bool) -> bool:
+    async def _begin(self, only_if_alone: bool, sweeping: bool) -> bool:
         """Mark itself awake and have the schedule tick, before anything is claimed. False: there is no need for it."""
         others = 1 if only_if_alone else self._limits.claimers
-        try:
-            awake = await self._store.stay_awake(self.id, MARK_FOR_S, others)
-        except Unavailable:  # a connection that a freeze or a fail-over broke; the next one is fresh
-            awake = await self._store.stay_awake(self.id, MARK_FOR_S, others)
+        awake = await self._mark(others)
         if not awake.marked:
             return False
         self._marked_at = time.monotonic()
+        overdue_s = await self._measuring.gauge()
         if awake.schedule != "ticking":
+            if sweeping and overdue_s > 2 * self._limits.tick_s:
+                self._collector.count(SCHEDULE_OFF)
+                logger.warning("work is %.0f s overdue, and the schedule did not tick: it does now", overdue_s)
             await self._tick_on()
         return True
+
+    async def _mark(self, others: int) -> Awake:
+        """Mark itself awake. Patiently: the connection may have been lost, or the database be waking from a pause."""
+        began = time.monotonic()
+        patient_until = began + min(PATIENT_FOR_S, (self._end - began) / 2)
+        while True:
+            try:
+                return await self._store.stay_awake(self.id, MARK_FOR_S, others)
+            except Unavailable as error:
+                if self._stopping or time.monotonic() > patient_until:
+                    raise
+                logger.info("the database is waited for: %s", error)
+            await self._wait(LATER_S)
 
     async def _tick_on(self) -> None:
         # What is not known to tick is told again by the next claimer.
@@ -165,8 +198,9 @@ class ClaimLoop:
             await self._store.stay_awake(self.id, MARK_FOR_S)
             self._marked_at = now
         if now - self._reaped_at > REAP_EVERY_S:
-            self.tally.reaped += await self._store.reap()
+            self._reaped(await self._store.reap())
             self._reaped_at = now
+        await self._measuring.now_and_then()
         if self._settling.results:
             await self._settling.settle()
             self._busy_at = time.monotonic()
@@ -185,6 +219,10 @@ class ClaimLoop:
             await self._wait(LOOK_EVERY_S)
         return False
 
+    def _reaped(self, number: int) -> None:
+        self.tally.reaped += number
+        self._collector.count(ATTEMPTS, number, "lost")
+
     def _may_claim(self) -> bool:
         """Whether to claim now: at once while there is much room, now and then while there is little."""
         if self._free() <= 0 or self._bytes >= self._limits.payload_bytes:
@@ -199,8 +237,10 @@ class ClaimLoop:
 
     async def _claim(self) -> int:
         slots = min(self._free(), BATCH)
+        began = time.monotonic()
         leases = await self._store.claim(slots, self._limits.payload_bytes - self._bytes, self._free())
         self._claimed_at = time.monotonic()
+        self._collector.sample(CLAIM_LATENCY, [(self._claimed_at - began) * 1000])
         self._settling.learn(leases)
         for lease in leases:
             self._bytes += len(lease.payload)
@@ -291,7 +331,7 @@ class ClaimLoop:
             while self._settling.results:
                 await self._settling.settle()
             if leases:
-                await self._store.give_up(leases)
+                self._reaped(await self._store.give_up(leases))
         except Unavailable as error:
             logger.warning("database unavailable, %d results unsettled: %s", len(self._settling.results), error)
 

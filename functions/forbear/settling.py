@@ -17,6 +17,8 @@ from forbear.attempting import Attempted
 from forbear.db import Unavailable
 from forbear.latencies import Latencies
 from forbear.leases import Lease
+from forbear.measuring import count_settled
+from forbear.metrics import SETTLE_LATENCY, Collector
 from forbear.policy.control import Control, after, disable_reason
 from forbear.policy.verdict import Verdict
 from forbear.store import LaneChange, Store
@@ -48,14 +50,16 @@ class Settling:
     Args:
         store: its database.
         tally: counts what was settled.
+        collector: measures it; None: nobody wants to know.
 
     Attributes:
         results: what has ended and is not settled yet, in order.
     """
 
-    def __init__(self, store: Store, tally: Tally) -> None:
+    def __init__(self, store: Store, tally: Tally, collector: Collector | None = None) -> None:
         self.results: list[Attempted] = []
         self._tally = tally
+        self._collector = collector or Collector()
         self._store = store
         self._controls: dict[UUID, Control] = {}
         self._latencies = Latencies()
@@ -92,9 +96,11 @@ class Settling:
         lanes = _by_lane(batch)
         changes = self._changes(lanes)
         same = lanes.keys() - {change.endpoint_id for change in changes if change.after is not None}
+        began = self._store.monotonic()
         settled = await self._store.settle(
             [one.result for one in batch], changes, {endpoint_id: self._controls[endpoint_id] for endpoint_id in same}
         )
+        self._collector.sample(SETTLE_LATENCY, [(self._store.monotonic() - began) * 1000])
         self._latencies.add(lanes)
         self._take_over(changes, settled.stale)
         on_time = [one for place, one in enumerate(batch) if place not in settled.late]
@@ -103,6 +109,7 @@ class Settling:
             setattr(self._tally, name, getattr(self._tally, name) + 1)
         self._tally.settled += len(on_time)
         self._tally.late += len(settled.late)
+        count_settled(self._collector, on_time, self._store.now())
         # Lanes with late results were left as they were; what came on time still counts for them. If this batch is
         # settled for the second time, its results are late and have been counted.
         again = {batch[place].result.lease.lane.endpoint_id for place in settled.late} | settled.stale.keys()

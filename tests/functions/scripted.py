@@ -10,9 +10,11 @@ from typing import Any
 from uuid import UUID
 
 from forbear.loop import ClaimLoop, Limits
+from forbear.metrics import Collector
 from forbear.policy.verdict import ErrorClass
 from forbear.sender import Request, Response
 from forbear.store import Outlook, Store
+from infra.local.deployment import url_as
 
 # Policies: one that tries again at once, and one whose retries a test does not meet.
 QUICK = {"schedule": {"kind": "ladder", "gaps_s": [0.01, 0.01, 0.01], "jitter": {"kind": "none"}}}
@@ -115,18 +117,19 @@ class Claimer:
         *,
         store: type[CountingStore] = CountingStore,
         waking: type[RememberingWaking] = RememberingWaking,
+        collector: Collector | None = None,
         **limits: Any,
     ) -> None:
-        self.store = store(url)
+        self.store = store(url_as(url, "forbear_claimer"))
         self.sender = sender
         self.waking = waking()
         bounds = Limits(**({"linger_s": 0.0, "tick_s": 1.0} | limits))
-        self.loop = ClaimLoop(self.store, sender, self.waking, bounds, random.Random(1))
+        self.loop = ClaimLoop(self.store, sender, self.waking, bounds, random.Random(1), collector=collector)
 
-    async def run(self, time_left_s: float = 60.0, *, only_if_alone: bool = False) -> Any:
+    async def run(self, time_left_s: float = 60.0, *, only_if_alone: bool = False, sweeping: bool = False) -> Any:
         """Run until it ends. Gives the tally."""
         try:
-            return await self.loop.run(time_left_s, only_if_alone=only_if_alone)
+            return await self.loop.run(time_left_s, only_if_alone=only_if_alone, sweeping=sweeping)
         finally:
             await self.store.aclose()
 

@@ -191,12 +191,12 @@ class Line:
 
 
 @pytest.fixture
-def line(database_url: str, connection: Connection, handlers: pytest.MonkeyPatch) -> Iterator[Line]:
+def line(url_of: Callable[[str], str], connection: Connection, handlers: pytest.MonkeyPatch) -> Iterator[Line]:
     """The function with its connection open, and one event stored."""
     calls: list[object] = []
     handlers.setattr("forbear.waking.invoke_claimer", remembering(calls))
     make_endpoint(connection)
-    with wire(database_url) as (proxy, url):
+    with wire(url_of("forbear_ingest")) as (proxy, url):
         handlers.setenv("FORBEAR_DATABASE_URL", url)
         forget()
         yield Line(proxy, calls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from forbear import loop as loop_module
 from forbear import store as store_module
 from forbear.db import Unavailable
+from forbear.loop import ClaimLoop, Limits
 from forbear.sender import Request, Response
 from tests.functions.builders import make_endpoint, move_clock, one, post, run
 from tests.functions.queue.leasing import LEASE_S, attempts, breaker, claim, count, endings, fetch
@@ -162,9 +164,8 @@ class TestSleeping:
             await claimer.loop.run(60)
             move_clock(connection, hours=1)
             post(connection, b"1")
-            again = Claimer(database_url, claimer.sender)
-            again.loop._store = claimer.store
-            await again.loop.run(60)
+            bounds = Limits(linger_s=0.0, tick_s=1.0)
+            await ClaimLoop(claimer.store, claimer.sender, claimer.waking, bounds, random.Random(1)).run(60)
             await claimer.store.aclose()
 
         run(work())
@@ -377,4 +378,4 @@ class TestLosingTheDatabase:
     def test_without_a_database_it_says_so(self, database_url: str) -> None:
         claimer = Claimer("postgresql://nobody@127.0.0.1:1/none", always(200))
         with pytest.raises(Unavailable, match="cannot be reached"):
-            run(claimer.run())
+            run(claimer.run(1.0))

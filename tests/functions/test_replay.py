@@ -31,6 +31,12 @@ type Attributes = tuple[str, str, str, str | None, float]
 
 
 @pytest.fixture
+def role() -> str:
+    """Nothing here takes more rights than the function's own."""
+    return "forbear_replay"
+
+
+@pytest.fixture
 def woken(handlers: pytest.MonkeyPatch) -> list[object]:
     """Grows by one whenever the replay function invokes a claimer."""
     calls: list[object] = []

@@ -11,6 +11,7 @@ import psycopg
 from forbear.leases import Lane, Lease, Unsendable, parse_control
 from forbear.policy.model import Policy
 from forbear.store import Attempt, Result, Settled, Store
+from infra.local.deployment import url_as
 
 type Connection = psycopg.Connection[Any]
 
@@ -44,7 +45,7 @@ async def settle_with_store(
     results: list[tuple[Any, str, str | None, Attempt | None]],
 ) -> Settled:
     """Settle rows of a claim through the store."""
-    store = Store(url_of(connection))
+    store = Store(url_as(url_of(connection), "forbear_claimer"))
     try:
         return await store.settle(
             [
