@@ -22,6 +22,7 @@ from infra.local.gateway import Gateway, Route
 from infra.local.runtime_api import Outcome
 from infra.local.serving import Listener
 from tests.functions.conftest import handlers as handlers  # noqa: PLC0414 - the fixture, for the tests here
+from tests.functions.conftest import role as role  # noqa: PLC0414 - what that fixture asks for
 
 type Run = Callable[..., Result]
 type Serve = Callable[[ASGIApp], str]
