@@ -177,7 +177,9 @@ class Functions(Construct):
                     "METRICS_NAMESPACE": f"Forbear/{self._config.stack_name}",
                     **settings,
                 }.items()
-            },
+            }
+            # The resolver waits ten seconds for an answer by default, longer than most receivers' timeouts.
+            | {"RES_OPTIONS": "timeout:2 attempts:2"},
             environment_encryption=self.key,
             role=role,
             vpc=self._network.vpc,

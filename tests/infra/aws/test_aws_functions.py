@@ -119,7 +119,7 @@ def test_a_call_that_nobody_waits_for_is_repeated_twice_and_then_kept(template: 
         assert calls["MaximumRetryAttempts"] == 2
         assert calls["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": [queue, "Arn"]}
         ages[handlers[calls["FunctionName"]["Ref"]]["Handler"]] = calls["MaximumEventAgeInSeconds"]
-    assert ages == {"claimer.handler": 21_600, "maintain.handler": 3600, "migrate.handler": 3600}
+    assert ages == {"claimer.handler": 21_600, "maintain.handler": 3600, "migrate.handler": 1200}
 
 
 @PROFILES
