@@ -24,9 +24,13 @@ def functions(template: Template) -> dict[str, dict[str, Any]]:
 
 
 def settings(template: Template, function: str) -> dict[str, str]:
-    """A function's environment, without FORBEAR_."""
+    """A function's settings, by their names without FORBEAR_."""
     variables = functions(template)[function]["Environment"]["Variables"]
-    return {name.removeprefix("FORBEAR_"): written(value) for name, value in variables.items()}
+    return {
+        name.removeprefix("FORBEAR_"): written(value)
+        for name, value in variables.items()
+        if name.startswith("FORBEAR_")
+    }
 
 
 def written(value: Any) -> str:
