@@ -64,21 +64,20 @@ async def _run(why: str, time_left_s: float) -> dict[str, Any]:
         random.Random(),  # noqa: S311 - jitter needs no secrecy
         collector=Collector(known.metrics_namespace),
     )
-    chores = asyncio.create_task(_keep_house(known))
     events = asyncio.get_running_loop()
     events.add_signal_handler(signal.SIGTERM, loop.stop)
     try:
         tally = asdict(await loop.run(time_left_s, only_if_alone=why in ("tick", "sweep"), sweeping=why == "sweep"))
     finally:
         events.remove_signal_handler(signal.SIGTERM)
-        await chores
+    await _keep_house(known)
     if tally["claimed"] or tally["reaped"]:
         logger.info("claimer done", extra={"why": why, **tally})
     return tally
 
 
 async def _keep_house(known: Settings) -> None:
-    """Have the maintenance function called when it is due, beside the loop; deliveries do not depend on it."""
+    """Have the maintenance function called when it is due, after the loop: deliveries do not depend on it."""
     if known.maintenance_function is None:
         return
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -14,13 +15,15 @@ from forbear.intake import Stored, store
 from forbear.metrics import DELIVERIES, DUPLICATES, EVENTS, write
 from forbear.models.events import EventAccepted
 from forbear.settings import settings
-from forbear.waking import summon
+from forbear.waking import prepare, summon
+
+logger = logging.getLogger(__name__)
 
 
 @cache
 def database() -> Database:
     """The connection of this execution environment."""
-    return Database(Target.of(settings()))
+    return Database(Target.of(settings()), while_waking=lambda: prepare(settings()))
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -58,14 +61,20 @@ def _take_in(events: list[NewEvent]) -> list[EventAccepted | Problem]:
 
 
 def _measure(stored: Sequence[Stored]) -> None:
-    """Write a line about a request that stored something, with no more in it than there is: it is paid for as log."""
+    """Write a line about a request that stored something, with no more in it than there is: it is paid for as log.
+
+    The events are committed: whatever goes wrong here is no reason to say anything else.
+    """
     accepted = [one for one in stored if not one.conflict]
     counts = {
         EVENTS: len(accepted),
         DUPLICATES: sum(one.duplicate for one in accepted),
         DELIVERIES: sum(one.deliveries for one in accepted if not one.duplicate),
     }
-    write(settings().metrics_namespace, {metric: number for metric, number in counts.items() if number})
+    try:
+        write(settings().metrics_namespace, {metric: number for metric, number in counts.items() if number})
+    except Exception:
+        logger.exception("events were stored and not counted")
 
 
 def _answer(stored: Stored) -> EventAccepted | Problem:

@@ -15,12 +15,13 @@ from forbear.manage.backend import Backend
 from forbear.models.readings import Health
 from forbear.policy.presets import with_own
 from forbear.settings import InvalidSettings, settings
+from forbear.waking import prepare
 
 
 @cache
 def database() -> Database:
     """The connection of this execution environment."""
-    return Database(Target.of(settings()))
+    return Database(Target.of(settings()), while_waking=lambda: prepare(settings()))
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -10,16 +10,17 @@ import json
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 from aws_lambda_powertools.logging import Logger
 
 from forbear.custom_resource import RESERVE_S, Foreseen, is_request, respond
-from forbear.db import Target
+from forbear.db import Target, statement
 from forbear.deadline import BoundedConnection, left_s, within
 from forbear.migrations import Migration, MigrationError, Phase, migrate
-from forbear.roles import RolesError, are_made, make_roles, owning
+from forbear.roles import RolesError, are_made, make_roles
 from forbear.settings import InvalidSettings, Settings, settings
 
 logger = Logger(service="forbear-migrate")
@@ -27,6 +28,8 @@ logging.getLogger("forbear").setLevel(logging.INFO)
 
 # Between tries, while the database wakes, is being made, or has a lock in the way; seconds.
 PAUSE_S = 2.0
+# What RDS answers a password of somebody who logs in by token.
+BY_TOKEN_ONLY = "PAM authentication failed"  # noqa: S105 - no password
 # Between the end of our own patience and the moment when CloudFormation is told that time is up.
 MARGIN_S = 5.0
 
@@ -66,6 +69,7 @@ def _bring_up(properties: Mapping[str, Any], patience_s: float) -> list[str]:
     try:
         with within(patience_s):
             applied = [str(migration) for migration in _try(settings(), phase)]
+            _look_first(settings(), properties)
     except (MigrationError, RolesError, InvalidSettings) as error:
         raise Foreseen(str(error)) from error
     except psycopg.Error as error:
@@ -74,6 +78,16 @@ def _bring_up(properties: Mapping[str, Any], patience_s: float) -> list[str]:
         raise Foreseen(f"{error}. Nothing was changed; see that this function can reach it") from error
     logger.info("migrated", extra={"phase": given, "applied": applied})
     return applied
+
+
+def _look_first(known: Settings, properties: Mapping[str, Any]) -> None:
+    """Pause everything in a database that has come from a snapshot, once, before any function works on it."""
+    if "Restored" not in properties:
+        return
+    with _connect(Target.of(known)) as connection:
+        paused = connection.execute(statement("pause_restored"), {"cluster": properties["Database"]}).fetchone()
+    if paused:
+        logger.warning("the database comes from a snapshot: everything is paused until somebody resumes it")
 
 
 def _try(known: Settings, phase: Phase | None) -> list[Migration]:
@@ -89,21 +103,30 @@ def _try(known: Settings, phase: Phase | None) -> list[Migration]:
 
 
 def _once(known: Settings, phase: Phase | None) -> list[Migration]:
-    """With a secret: as the owner, whom the master makes where he is missing. Without: as the URL's user."""
-    target = Target.of(known)
+    """As the owner, whom the master makes where he is missing."""
     if known.master_secret is None:
-        with _connect(target) as connection:
-            if connection.info.parameter_status("is_superuser") != "on":
-                logger.info("%s makes no roles: what it migrates is its own", connection.info.user)
-                return migrate(connection, phase=phase)
-            make_roles(connection)
-            with owning(connection):
-                return migrate(connection, phase=phase)
+        raise InvalidSettings("FORBEAR_MASTER_SECRET: it is missing; give the ARN of the master user's secret")
+    target = Target.of(known)
     if not _owner_is_ready(target):
-        with _connect(Target(known.database_url), **_master(known.master_secret)) as connection:
+        with _as_master(target, known.master_secret) as connection:
             make_roles(connection)
     with _connect(target) as connection:
         return migrate(connection, phase=phase)
+
+
+def _as_master(target: Target, secret: str) -> BoundedConnection:
+    """Connect as the master user: by password, or where that is refused by an IAM token.
+
+    Who makes a role is a member of it (PostgreSQL 16), so a master that has made members of `rds_iam` is one of them,
+    and RDS lets those log in by token only.
+    """
+    user, password = _master(secret)
+    try:
+        return _connect(replace(target, iam=False), user=user, password=password)
+    except psycopg.OperationalError as error:
+        if not target.iam or BY_TOKEN_ONLY not in str(error):
+            raise
+    return _connect(target, user=user)
 
 
 def _owner_is_ready(target: Target) -> bool:
@@ -125,7 +148,7 @@ def _connect(target: Target, **changes: Any) -> BoundedConnection:
     return BoundedConnection.connect(**target.arguments(options=options, **changes))
 
 
-def _master(secret: str) -> dict[str, str]:
+def _master(secret: str) -> tuple[str, str]:
     """The master's user name and password, as they are now: they are changed now and then."""
     import boto3  # noqa: PLC0415 - only the first deployment pays for the import
     from botocore.config import Config  # noqa: PLC0415
@@ -135,7 +158,7 @@ def _master(secret: str) -> dict[str, str]:
     try:
         answer = boto3.client("secretsmanager", config=config).get_secret_value(SecretId=secret)
         found = json.loads(answer["SecretString"])
-        return {"user": found["username"], "password": found["password"]}
+        return found["username"], found["password"]
     except BotoCoreError as error:  # no route to it, say
         raise NotYet(f"the master's secret cannot be read: {error}") from error
     except ClientError as error:

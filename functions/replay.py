@@ -13,13 +13,13 @@ from forbear.api import ApiRequest, ApiResponse, Operation, invalid, parse_body,
 from forbear.db import Database, Target
 from forbear.models.replays import ReplayIn, ReplayList, ReplayOne, ReplayQuery, ReplayScope
 from forbear.settings import settings
-from forbear.waking import wake
+from forbear.waking import prepare, wake
 
 
 @cache
 def database() -> Database:
     """The connection of this execution environment."""
-    return Database(Target.of(settings()))
+    return Database(Target.of(settings()), while_waking=lambda: prepare(settings()))
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

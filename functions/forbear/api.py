@@ -29,9 +29,10 @@ TITLES = {
 
 # A database that wakes from a pause has been at it since this request came, and will be there soon.
 RETRY_AFTER_S = 5
-# What is left of a function's time when its database must have answered: for the call that wakes a claimer, boto3's
-# import before it, and the answer. API Gateway's 30 seconds have run since before a cold start.
-MARGIN_S = 2.0
+# What is left of a function's time when its database must have answered: for the call that wakes a claimer, two seconds
+# at most, and the answer. (boto3 is imported while the database is waited for.) API Gateway's 30 seconds have run since
+# before a cold start.
+MARGIN_S = 2.5
 # How long the database may take when nobody says how much time there is.
 DEFAULT_S = 10.0
 

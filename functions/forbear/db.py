@@ -123,7 +123,7 @@ class Target:
         arguments = {"conninfo": self.url} | CONNECTION_OPTIONS | changes
         if not self.iam:
             return arguments
-        known = conninfo_to_dict(self.url)
+        known = conninfo_to_dict(self.url) | changes
         host, user, port = known.get("host"), known.get("user"), known.get("port") or 5432
         if not host or not user:
             raise InvalidSettings("FORBEAR_DATABASE_URL: IAM needs postgresql://<user>@<host>:5432/<database>")
@@ -142,9 +142,11 @@ class Database:
 
     Args:
         target: the database, or just its URL.
+        while_waking: called when a first attempt to connect has failed: the database wakes, and there is time.
     """
 
-    def __init__(self, target: Target | str) -> None:
+    def __init__(self, target: Target | str, while_waking: Callable[[], None] = lambda: None) -> None:
+        self._while_waking = while_waking
         self._target = Target(target) if isinstance(target, str) else target
         self._connection: BoundedConnection | None = None
         self._used_at = 0.0
@@ -222,6 +224,7 @@ class Database:
                 rest_s = max(0.0, pause_s - (time.monotonic() - began))
                 if left_s() <= rest_s or any(words in str(error) for words in HOPELESS):
                     raise Unavailable(f"the database cannot be reached: {error}", nothing_done=True) from error
+            self._while_waking()
             time.sleep(rest_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 

@@ -167,10 +167,12 @@ class ClaimLoop:
             return False
         self._marked_at = time.monotonic()
         overdue_s = await self._measuring.gauge()
-        if awake.schedule != "ticking":
-            if sweeping and overdue_s > 2 * self._limits.tick_s:
-                self._collector.count(SCHEDULE_OFF)
-                logger.warning("work is %.0f s overdue, and the schedule did not tick: it does now", overdue_s)
+        # Whatever the note says of the schedule: somebody may have switched it off, or a note been restored.
+        missed = sweeping and overdue_s > 2 * self._limits.tick_s
+        if missed:
+            self._collector.count(SCHEDULE_OFF)
+            logger.warning("work is %.0f s overdue, and the schedule did not tick: it does now", overdue_s)
+        if missed or awake.schedule != "ticking":
             await self._tick_on()
         return True
 

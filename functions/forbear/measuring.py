@@ -43,17 +43,16 @@ class Measuring:
         """
         try:
             measured = await self._store.measure()
+            for gauge in metrics.GAUGES:
+                value = measured[gauge.name]
+                self._collector.sample(gauge, [0 if value is None else value])
+            self._collector.count(metrics.FINAL_STATUS, int(measured["uncounted_dead"]), "dead")
+            return float(measured["overdue_s"] or 0)
         except Unavailable as error:
             logger.warning("database unavailable, no gauges: %s", error)
-            return 0.0
         except Exception:
             logger.exception("the gauges could not be read; deliveries go on, and they are read again within a minute")
-            return 0.0
-        for gauge in metrics.GAUGES:
-            value = measured[gauge.name]
-            self._collector.sample(gauge, [0 if value is None else value])
-        self._collector.count(metrics.FINAL_STATUS, int(measured["uncounted_dead"]), "dead")
-        return float(measured["overdue_s"] or 0)
+        return 0.0
 
     async def now_and_then(self) -> None:
         """Read the gauges and write everything down, if it is time to."""

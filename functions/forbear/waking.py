@@ -1,7 +1,7 @@
 """Waking the claimer: the asynchronous call of its function, and the schedule that ticks only while work is pending.
 
 Owns the AWS calls, the maintenance function's among them, and the mark that says a claimer was called. boto3 is
-imported late (0.4 s of a cold start). A call that fails is logged and not raised: the work is committed, and the next
+imported late (0.4 s of a cold start). Whatever fails here is logged and not raised: the work is committed, and the next
 event, tick or sweep finds it.
 """
 
@@ -12,15 +12,33 @@ import json
 import logging
 import time
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-from forbear.db import Database, Unavailable
+from forbear.db import Database
 from forbear.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 RATE = "rate(1 minute)"
+# Who calls a function has an answer of its own to give. Lambda takes a call within a tenth of a second; when it has not
+# in this time it is not asked again. What it refuses at once (too many calls, say) is tried again after these.
+CALL_S = 1.0
+PAUSES_S = (0.1, 0.4)
+
+
+def prepare(settings: Settings) -> None:
+    """Make ready for calling a claimer, in time that passes anyhow: boto3's import takes as long as the call.
+
+    Args:
+        settings: names the claimer's function.
+    """
+    if settings.claimer_function is None:
+        return
+    try:
+        _client("lambda")
+    except Exception:
+        logger.exception("the call of a claimer could not be prepared")
 
 
 def wake(database: Database, settings: Settings) -> None:
@@ -35,8 +53,10 @@ def wake(database: Database, settings: Settings) -> None:
             lambda connection: connection.execute("SELECT forbear.call_claimer() AS called").fetchone(),
             repeatable=False,
         )
-    except Unavailable:
-        row = None  # the lost answer may have been yes; a claimer too many does no harm, one too few does
+    except Exception:
+        # The lost answer may have been yes; a claimer too many does no harm, one too few does.
+        logger.exception("whether a claimer is awake could not be asked: one is called")
+        row = None
     if row is None or row["called"]:
         summon(database, settings)
 
@@ -55,8 +75,8 @@ def summon(database: Database, settings: Settings) -> None:
             ),
             repeatable=True,
         )
-    except Unavailable as error:
-        logger.warning("the mark of a failed call could not be taken away; it expires by itself: %s", error)
+    except Exception:
+        logger.exception("the mark of a failed call could not be taken away; it expires by itself")
 
 
 def invoke_claimer(settings: Settings, reason: str) -> bool:
@@ -72,11 +92,7 @@ def invoke_claimer(settings: Settings, reason: str) -> bool:
     if settings.claimer_function is None:
         return True
     try:
-        _client("lambda").invoke(
-            FunctionName=settings.claimer_function,
-            InvocationType="Event",
-            Payload=json.dumps({"forbear": reason}).encode(),
-        )
+        _invoke(settings.claimer_function, {"forbear": reason})
     except Exception:
         logger.exception("the claimer could not be called; the next event, tick or sweep will find the work")
         _count_failure(settings)
@@ -93,9 +109,26 @@ def invoke_maintenance(settings: Settings) -> None:
     if settings.maintenance_function is None:
         return
     try:
-        _client("lambda").invoke(FunctionName=settings.maintenance_function, InvocationType="Event", Payload=b"{}")
+        _invoke(settings.maintenance_function, {})
     except Exception:
         logger.exception("maintenance could not be called; a claimer tries again in some minutes")
+
+
+def _invoke(function: str, event: dict[str, str]) -> None:
+    from botocore.exceptions import ClientError  # noqa: PLC0415 - as boto3
+
+    call = partial(
+        _client("lambda").invoke, FunctionName=function, InvocationType="Event", Payload=json.dumps(event).encode()
+    )
+    for pause_s in PAUSES_S:
+        try:
+            call()
+        except ClientError as error:
+            logger.info("a call was refused, and is tried again: %s", error)
+            time.sleep(pause_s)
+        else:
+            return
+    call()
 
 
 class AwsWaking:
@@ -156,7 +189,8 @@ def _client(service: str) -> Any:
     import boto3  # noqa: PLC0415 - only who wakes somebody pays for the import
     from botocore.config import Config  # noqa: PLC0415
 
-    return boto3.client(
-        service,
-        config=Config(connect_timeout=2, read_timeout=5, retries={"max_attempts": 3, "mode": "standard"}),
-    )
+    if service == "lambda":
+        config = Config(connect_timeout=CALL_S, read_timeout=CALL_S, retries={"total_max_attempts": 1})
+    else:
+        config = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 3, "mode": "standard"})
+    return boto3.client(service, config=config)

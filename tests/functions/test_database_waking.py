@@ -97,7 +97,7 @@ def test_a_database_that_wakes_in_time_takes_the_event(
 
 
 @pytest.mark.parametrize(
-    ("hold_s", "time_s"), [(None, 3.0), pytest.param(60, 29.0, marks=pytest.mark.e2e)], ids=["scaled", "60"]
+    ("hold_s", "time_s"), [(None, 3.5), pytest.param(60, 29.0, marks=pytest.mark.e2e)], ids=["scaled", "60"]
 )
 def test_a_database_that_does_not_wake_in_time_is_503_and_the_repeat_is_stored_once(
     hold_s: int | None, time_s: float, producers: Producers, connection: Connection

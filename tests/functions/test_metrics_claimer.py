@@ -180,8 +180,8 @@ class TestDurations:
         post(connection, b"2")
         run(measured(database_url).run())
         new, old = sorted(values(capsys.readouterr().out, TIME_TO_SUCCESS))
-        assert 0 <= new < 60
-        assert 100 <= old < 160
+        assert new >= 0
+        assert old >= new + 100
 
     def test_what_a_replay_put_back_says_nothing_about_that(
         self, connection: Connection, database_url: str, capsys: Output
@@ -277,11 +277,18 @@ class TestTheSweep:
         connection.execute("UPDATE forbear.control SET schedule = 'resting'")
         assert self.found(connection, database_url, capsys) == [1]
 
-    def test_does_not_while_the_schedule_ticked(
+    def test_tells_too_where_only_the_note_says_that_the_schedule_ticked(
         self, connection: Connection, database_url: str, capsys: Output
     ) -> None:
+        """Somebody switched it off, or the note came from a backup: it is switched on, whatever the note says."""
         connection.execute("UPDATE forbear.control SET schedule = 'ticking'")
-        assert self.found(connection, database_url, capsys) == []
+        make_endpoint(connection)
+        post(connection, b"1")
+        move_clock(connection, seconds=60)
+        claimer = measured(database_url)
+        run(claimer.run(only_if_alone=True, sweeping=True))
+        assert values(capsys.readouterr().out, SCHEDULE_OFF) == [1]
+        assert claimer.waking.calls[0] == "tick"
 
     def test_does_not_of_work_that_has_only_just_come(
         self, connection: Connection, database_url: str, capsys: Output

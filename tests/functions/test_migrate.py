@@ -196,6 +196,48 @@ class TestDeployment:
         assert call(answers, "Update", NEW)["Status"] == "SUCCESS"
         assert call(answers, "Update", NEW | {"Phase": "post"})["Status"] == "SUCCESS"
 
+    def test_a_master_who_may_come_by_token_only_comes_by_token(
+        self, answers: Answers, environment: pytest.MonkeyPatch, superuser: psycopg.Connection[Any]
+    ) -> None:
+        """A later version has a role more, and the master has made members of rds_iam before.
+
+        The embedded server knows no tokens: here a token is a password that the secret does not hold.
+        """
+        call(answers)
+        superuser.execute("ALTER ROLE master PASSWORD 'a token'")
+        superuser.execute("ALTER ROLE forbear_replay NOLOGIN")
+        environment.setattr("forbear.db.rds_token", lambda *_, **__: "a token")
+        environment.setattr("forbear.db.VERIFIED", {"sslmode": "disable"})
+        environment.setenv("AWS_REGION", "eu-west-1")
+        environment.setenv("FORBEAR_DATABASE_IAM", "true")
+        environment.setattr(migrate, "BY_TOKEN_ONLY", "password authentication failed")
+        forget()
+        assert call(answers, "Update", NEW)["Status"] == "SUCCESS"
+        assert one(superuser, "SELECT rolcanlogin FROM pg_roles WHERE rolname = 'forbear_replay'")
+
+    def test_a_database_from_a_snapshot_comes_up_paused_once(
+        self, answers: Answers, superuser: psycopg.Connection[Any]
+    ) -> None:
+        """Somebody looks first: what is pending in it may have gone out since."""
+        paused = "SELECT paused_at IS NOT NULL FROM forbear.control"
+        call(answers, properties=OLD | {"Database": "cluster-1"})
+        assert not one(superuser, paused)
+        restored = NEW | {"Database": "cluster-2", "Restored": "arn:aws:rds:eu-west-1:1:cluster-snapshot:one"}
+        call(answers, "Update", restored)
+        assert one(superuser, paused)
+        superuser.execute("UPDATE forbear.control SET paused_at = NULL")
+        call(answers, "Update", restored | {"Phase": "post"})
+        assert not one(superuser, paused)
+        call(answers, "Update", restored | {"Database": "cluster-3"})
+        assert one(superuser, paused)
+
+    def test_without_the_masters_secret_it_says_what_is_missing(
+        self, answers: Answers, environment: pytest.MonkeyPatch
+    ) -> None:
+        environment.delenv("FORBEAR_MASTER_SECRET")
+        forget()
+        assert "FORBEAR_MASTER_SECRET" in call(answers)["Reason"]
+
     def test_an_update_keeps_the_resources_id(self, answers: Answers) -> None:
         call(answers)
         assert call(answers, "Update", NEW)["PhysicalResourceId"] == "forbear-migrations-pre"
@@ -357,27 +399,3 @@ class TestByHand:
         knowing(BROKEN)
         with pytest.raises(Foreseen, match="migration 9001"):
             migrate.handler({}, Context())
-
-
-class TestWithoutASecret:
-    @pytest.fixture(autouse=True)
-    def _plain_environment(self, environment: pytest.MonkeyPatch) -> None:
-        environment.delenv("FORBEAR_MASTER_SECRET")
-
-    def test_a_superuser_makes_the_roles_and_acts_as_their_owner(
-        self, bare: Bare, environment: pytest.MonkeyPatch, superuser: psycopg.Connection[Any]
-    ) -> None:
-        environment.setenv("FORBEAR_DATABASE_URL", bare.url("app"))
-        forget()
-        migrate.handler({}, Context())
-        assert one(superuser, "SELECT tableowner FROM pg_tables WHERE tablename = 'queue'") == "forbear_owner"
-
-    def test_anybody_else_works_alone(
-        self, bare: Bare, environment: pytest.MonkeyPatch, superuser: psycopg.Connection[Any]
-    ) -> None:
-        superuser.execute("GRANT CREATE ON DATABASE app TO plain")
-        environment.setenv("FORBEAR_DATABASE_URL", bare.url("app", "plain"))
-        forget()
-        migrate.handler({}, Context())
-        assert one(superuser, "SELECT tableowner FROM pg_tables WHERE tablename = 'queue'") == "plain"
-        assert one(superuser, "SELECT count(*) FROM pg_roles WHERE rolname = 'forbear_owner'") == 0

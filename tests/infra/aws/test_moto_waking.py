@@ -189,7 +189,8 @@ class TestSchedule:
         boto3.client("scheduler").delete_schedule(Name=TICK, GroupName=GROUP)
         assert run(AwsWaking(SETTINGS).keep_ticking()) is False
         assert run(AwsWaking(SETTINGS).stop_ticking(None)) is False
-        assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
+        failures = [record.levelno for record in caplog.records if record.levelno > logging.INFO]
+        assert failures == [logging.ERROR] * 2
         assert "schedule" in caplog.text
 
     def test_without_a_schedules_name_nothing_is_switched(self) -> None:
@@ -213,7 +214,8 @@ class TestCall:
         assert invoke_claimer(SETTINGS, "wake") is False
         run(AwsWaking(SETTINGS).call("full"))
         assert calls == []
-        assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
+        failures = [record.levelno for record in caplog.records if record.levelno > logging.INFO]
+        assert failures == [logging.ERROR] * 2
 
     def test_without_a_functions_name_nobody_is_called(self, calls: list[Call]) -> None:
         assert invoke_claimer(SETTINGS.model_copy(update={"claimer_function": None}), "wake") is True

@@ -36,7 +36,9 @@ CREATE TABLE forbear.control (
     held_total     interval    NOT NULL DEFAULT '0',
     schedule       text        NOT NULL DEFAULT 'unknown',
     maintained_at  timestamptz NOT NULL DEFAULT '-infinity',
-    maintenance_called_at timestamptz NOT NULL DEFAULT '-infinity'
+    maintenance_called_at timestamptz NOT NULL DEFAULT '-infinity',
+    -- which cluster this is, if it came from a snapshot
+    cluster        text
 );
 INSERT INTO forbear.control DEFAULT VALUES;
 
