@@ -3,10 +3,9 @@
 Owns thresholds that are no knobs, and what missing data means. An idle stack writes nothing, so for nearly all of them
 no data is good data; the NAT instance reports every minute for as long as there is one, so there it is not.
 
-An alarm costs $0.10 a month for each metric in it, the first ten of an account are free. `small` has ten: errors of the
-functions behind the API are 5xx of the API, whose alarm stands for both; what the schedules could not deliver ends in
-the queue of failed calls, whose alarm stands for both; and the oldest snapshot is left to the dashboard, for the server
-ends a transaction that idles, and a statement, after a minute.
+An alarm costs $0.10 a month for each metric in it, the first ten of an account are free. There are 12, and those of the
+way out: 1 for the instance, 2 for each gateway. Errors of the functions behind the API have none of their own: they are
+5xx of the API.
 """
 
 from __future__ import annotations
@@ -74,11 +73,10 @@ class Alarms(Construct):
         self._config = config
         self._topic = topic
         self._watch_deliveries()
-        self._watch_waking(functions)
-        self._watch_aws(database, api)
+        self._watch_waking(functions, schedules)
+        self._watch_database(database)
+        self._watch_api(api)
         self._watch_nat(network)
-        if config.profile == "production":
-            self._watch_closer(schedules)
 
     def _watch_deliveries(self) -> None:
         chosen, config = self._config.observability, self._config
@@ -117,7 +115,7 @@ class Alarms(Construct):
             above=_OLDEST_LEASE_S,
         )
 
-    def _watch_waking(self, functions: Functions) -> None:
+    def _watch_waking(self, functions: Functions, schedules: Schedules) -> None:
         self._alarm(
             "ScheduleOffWithWork",
             own(self._config, metrics.SCHEDULE_OFF, "Sum"),
@@ -144,7 +142,29 @@ class Alarms(Construct):
             above=0,
         )
 
-    def _watch_aws(self, database: Database, api: Api) -> None:
+        self._alarm(
+            "ClaimerThrottled",
+            functions.claimer.metric_throttles(statistic="Sum", period=FIVE_MINUTES),
+            "Calls of the claimer were refused in 2 of 3 spans of 5 minutes, because too many functions run. While "
+            "none gets through nothing is delivered, and the other alarms may keep silent, for it is claimers that "
+            "measure. First: in Lambda, compare the account's concurrent executions with its quota, and ask for more "
+            "(Service Quotas); or, if it is set, raise functions.reserved_concurrency.claimer above "
+            "delivery.max_claimers.",
+            above=0,
+            points=2,
+            of=3,
+        )
+        self._alarm(
+            "ScheduleDropped",
+            aws("Scheduler", "InvocationDroppedCount", "Sum", ScheduleGroup=schedules.group.schedule_group_name),
+            "For 10 minutes ticks could not be delivered to the claimer. While claimers run nothing is late, for "
+            "they call their successors. First: the queue of failed calls says why; look at the schedule's role, "
+            "and at the account's concurrency.",
+            above=0,
+            points=2,
+        )
+
+    def _watch_api(self, api: Api) -> None:
         self._alarm(
             "ApiErrors",
             api.http_api.metric_server_error(statistic="Sum", period=FIVE_MINUTES),
@@ -156,6 +176,8 @@ class Alarms(Construct):
             points=2,
             of=3,
         )
+
+    def _watch_database(self, database: Database) -> None:
         self._alarm(
             "CapacityAtCeiling",
             database.cluster.metric_acu_utilization(statistic="Average", period=FIVE_MINUTES),
@@ -165,21 +187,28 @@ class Alarms(Construct):
             above=_FULL_PERCENT - 0.01,
             points=3,
         )
+        self._alarm(
+            "OldestSnapshot",
+            own(self._config, metrics.OLDEST_SNAPSHOT, "Maximum"),
+            f"A transaction has been open for more than {_OLDEST_SNAPSHOT_S // 60} minutes; vacuum cannot clear what "
+            "the queue leaves behind, and claims get slower by the minute. First: in pg_stat_activity, find the "
+            "session with the oldest xact_start, and end it by pg_terminate_backend.",
+            above=_OLDEST_SNAPSHOT_S,
+        )
 
     def _watch_nat(self, network: Network) -> None:
         for number, instance in enumerate(network.nat_instance_ids, 1):
-            alarm = self._alarm(
+            self._alarm(
                 f"NatInstance{number}",
                 aws("EC2", "StatusCheckFailed", "Maximum", period=MINUTE, InstanceId=instance),
                 "The NAT instance fails its status checks, or does not run: nothing is delivered, and events get in "
-                "but wake nobody. EC2 moves it to other hardware if that is the cause. First: in the EC2 console, "
-                "see which check fails; reboot it, or start it if somebody stopped it. What waited goes out by "
-                "itself.",
+                "but wake nobody. If hardware is the cause, EC2 moves it by itself within minutes. First: in the EC2 "
+                "console, see which check fails; reboot it, or start it if somebody stopped it. What waited goes out "
+                "by itself.",
                 above=0,
                 points=2,
                 missing=cloudwatch.TreatMissingData.BREACHING,
             )
-            alarm.add_alarm_action(actions.Ec2Action(actions.Ec2InstanceAction.RECOVER))
         for number, gateway in enumerate(nat_gateway_ids(network), 1):
             self._alarm(
                 f"NatGateway{number}",
@@ -199,25 +228,6 @@ class Alarms(Construct):
                 points=2,
             )
 
-    def _watch_closer(self, schedules: Schedules) -> None:
-        self._alarm(
-            "ScheduleDropped",
-            aws("Scheduler", "InvocationDroppedCount", "Sum", ScheduleGroup=schedules.group.schedule_group_name),
-            "For 10 minutes ticks could not be delivered to the claimer. While claimers run nothing is late, for "
-            "they call their successors. First: the queue of failed calls says why; look at the schedule's role, "
-            "and at the account's concurrency.",
-            above=0,
-            points=2,
-        )
-        self._alarm(
-            "OldestSnapshot",
-            own(self._config, metrics.OLDEST_SNAPSHOT, "Maximum"),
-            f"A transaction has been open for more than {_OLDEST_SNAPSHOT_S // 60} minutes; vacuum cannot clear what "
-            "the queue leaves behind, and claims get slower by the minute. First: in pg_stat_activity, find the "
-            "session with the oldest xact_start, and end it by pg_terminate_backend.",
-            above=_OLDEST_SNAPSHOT_S,
-        )
-
     def _alarm(
         self,
         name: str,
@@ -228,7 +238,7 @@ class Alarms(Construct):
         points: int = 1,
         of: int | None = None,
         missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
-    ) -> cloudwatch.Alarm:
+    ) -> None:
         """One alarm, which tells of its end too.
 
         Args:
@@ -255,4 +265,3 @@ class Alarms(Construct):
         alarm.add_alarm_action(tell)
         alarm.add_ok_action(tell)
         self.all.append(alarm)
-        return alarm

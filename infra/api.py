@@ -29,29 +29,27 @@ OPEN: Final = "GET /v1/health"
 """The one route that takes no credentials: it touches no database, so strangers cannot keep that awake."""
 
 # Strangers can call it, and each call is paid for: enough for a handful of monitors.
-_OPEN_RATE_PER_S: Final = 5
-_OPEN_BURST: Final = 10
+_OPEN_RATE_PER_S: Final = 1
+_OPEN_BURST: Final = 5
 
 # Events come from machines, many at a time; what manage answers is asked by people and scripts.
 _MANAGE_SHARE: Final = 4
 
-# One line of JSON a request. No query string and no header: they may hold what is nobody's business.
+# One line of JSON a request. Values are put in as they are, without escaping, so there is none that a stranger could
+# end a string with: no header, no query string (which may hold what is nobody's business, too), not the path, which is
+# decoded before, and no message. What the messages would say follows from the type of the error and the function's log.
 _ACCESS_LOG: Final = {
     "requestId": "$context.requestId",
     "time": "$context.requestTime",
     "route": "$context.routeKey",
-    "path": "$context.path",
     "status": "$context.status",
     "bytes": "$context.responseLength",
     "latencyMs": "$context.responseLatency",
     "functionLatencyMs": "$context.integrationLatency",
     "functionStatus": "$context.integration.integrationStatus",
     "functionRequestId": "$context.integration.requestId",
-    "functionError": "$context.integrationErrorMessage",
-    "error": "$context.error.message",
-    "authorizerError": "$context.authorizer.error",
+    "error": "$context.error.responseType",
     "sourceIp": "$context.identity.sourceIp",
-    "userAgent": "$context.identity.userAgent",
 }
 
 
@@ -112,12 +110,16 @@ class Api(Construct):
         return [self._route(route, targets[route.function]) for route in ROUTES]
 
     def _route(self, route: Route, target: integrations.HttpLambdaIntegration) -> apigwv2.HttpRoute:
-        is_open = route.key == OPEN
+        is_open, auth = route.key == OPEN, self._config.api.auth
+        scopes: tuple[str, ...] = ()
+        if isinstance(auth, JwtConfig) and not is_open:
+            scopes = auth.event_scopes if route.function == "ingest" else auth.manage_scopes
         (made,) = self.http_api.add_routes(
             path=route.path,
             methods=[apigwv2.HttpMethod[route.method]],
             integration=target,
             authorizer=apigwv2.HttpNoneAuthorizer() if is_open else None,
+            authorization_scopes=list(scopes) or None,
         )
         if is_open:
             cdk.Validations.of(made).acknowledge(

@@ -213,7 +213,8 @@ class FunctionsConfig(Part):
     )
     snap_start: bool = knob(
         default=False,
-        about="Whether ingest, manage and replay start from a snapshot of their memory instead of from scratch.",
+        about="Whether ingest, manage and replay start from a snapshot of their memory instead of from scratch. "
+        "Changing it changes the replay URL.",
         price="by use, for cached snapshots and restores",
     )
     tracing: bool = knob(
@@ -241,6 +242,14 @@ class JwtConfig(Part):
     audiences: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
         min_length=1, description="Whom a token must be for: its `aud` or `client_id`, comma-separated."
     )
+    event_scopes: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
+        default=(),
+        description="Scopes, comma-separated, of which a token needs one to post events; none: it needs no scope.",
+    )
+    manage_scopes: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
+        default=(),
+        description="Scopes, comma-separated, of which a token needs one for the rest; none: it needs no scope.",
+    )
 
 
 class ApiConfig(Part):
@@ -249,7 +258,9 @@ class ApiConfig(Part):
     auth: Literal["iam"] | JwtConfig = knob(
         "iam",
         "How requests are authenticated: iam (signed with SigV4), or tokens (api.auth.issuer, api.auth.audiences). "
-        "The replay URL always takes iam.",
+        "Without scopes (api.auth.event_scopes to post events, api.auth.manage_scopes for the rest; one of them "
+        "suffices) every token of the audience may do everything, reading signing secrets included. The replay URL "
+        "always takes iam.",
     )
     rate_per_s: int = knob(
         100, "Requests a second that a route takes on average.", production=2_000, unit="1/s", ge=1, le=10_000

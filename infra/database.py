@@ -15,6 +15,7 @@ from aws_cdk import aws_rds as rds
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
+from infra.bundling import CERTIFICATES, TASK_ROOT
 from infra.config import DatabaseConfig, StackConfig
 from infra.log_group import log_group
 from infra.network import DATABASE_PORT, DATABASE_SUBNETS, Network
@@ -22,12 +23,16 @@ from infra.network import DATABASE_PORT, DATABASE_SUBNETS, Network
 NAME: Final = "forbear"
 """The database's name in the cluster."""
 
-CA_FILE: Final = "/var/task/forbear/rds-ca.pem"
+MASTER: Final = "forbear_master"
+"""The master user, whom the migrations need for a moment to make the roles."""
+
+CA_FILE: Final = f"{TASK_ROOT}/{CERTIFICATES.as_posix()}"
 """Where the functions find the authorities that sign the database's certificate."""
 
-ENGINE: Final = rds.DatabaseClusterEngine.aurora_postgres(version=rds.AuroraPostgresEngineVersion.VER_18_4)
-"""The major version that the tests run on; the newest minor one that CloudFormation's own schema knows. Aurora upgrades
-minor versions by itself, in the maintenance window."""
+ENGINE: Final = rds.DatabaseClusterEngine.aurora_postgres(version=rds.AuroraPostgresEngineVersion.of("18", "18"))
+"""The major version that the tests run on. The minor one is Aurora's choice, which upgrades by itself in the
+maintenance window: one that was named here would be older some day than what runs, or than a snapshot's, and there is
+no way back to it. (CloudFormation's schema of DBCluster takes every minor version for the same as its major one.)"""
 
 
 class Database(Construct):
@@ -75,7 +80,7 @@ class Database(Construct):
             iam_authentication=True,
             # As dear as a secret of our own, but rotated by RDS itself, without a function that knows the password.
             manage_master_user_password=True,
-            credentials=rds.Credentials.from_username("forbear_master"),
+            credentials=rds.Credentials.from_username(MASTER),
             storage_encrypted=True,
             storage_encryption_key=kms.Key(
                 self,

@@ -18,11 +18,12 @@ from constructs import Construct, IConstruct
 from forbear.roles import ROLE_OF
 from infra.bundling import PRESETS, Bundle, code
 from infra.config import StackConfig
-from infra.database import Database
+from infra.database import MASTER, Database
 from infra.execution_role import allow, execution_role
 from infra.log_group import log_group
 from infra.network import FUNCTION_SUBNETS, Network
 from infra.own_key import own_key
+from infra.series import namespace
 
 TICK: Final = "tick"
 """Name of the schedule, in a group that is named after the stack: known before it exists, so that the claimer, which
@@ -38,6 +39,7 @@ class Functions(Construct):
 
     Attributes:
         ingest, manage, replay, claimer, maintain, migrate: the functions.
+        all: the same, by name.
         by_name: what is to be called, by name: the function, or the alias `live` of its newest version where snapshots
             are on.
         replay_url: the replay function's URL, for callers that sign.
@@ -65,6 +67,7 @@ class Functions(Construct):
             else None
         )
         self.failures = self._queue()
+        self.all: dict[str, lambda_.Function] = {}
         self._code = code(
             Bundle(
                 architecture=config.functions.architecture,
@@ -90,7 +93,8 @@ class Functions(Construct):
                 **({"PRESETS": PRESETS} if delivery.presets else {}),
             },
         )
-        # A URL has no limit of its own; a minute is what counting the matches of a wide filter may take.
+        # A URL has no limit of its own, so a paused database may take longer to wake than behind the API. No statement
+        # takes more than 15 s then, and counting the matches of a wide filter ends after 5.
         self.replay = self._function("replay", 60, {"CLAIMER_FUNCTION": claimer})
         # Once an hour of work: makes and drops partitions, which is quick; deleting a large backlog of old rows is not.
         self.maintain = self._function(
@@ -123,6 +127,9 @@ class Functions(Construct):
             kept_s=1200,  # as long as CloudFormation waits for the answer
         )
         database.secret.grant_read(self.migrate)
+        # Who makes a role is a member of it (PostgreSQL 16), so a master that has made members of rds_iam is one of
+        # them, and RDS may let it in by token only.
+        database.grant_connect(self.migrate, MASTER)
 
         claimer_arn = cdk.Stack.of(self).format_arn(
             service="lambda", resource="function", resource_name=claimer, arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME
@@ -174,7 +181,7 @@ class Functions(Construct):
                 for key, value in {
                     "DATABASE_URL": self._database.url(user),
                     "DATABASE_IAM": "true",
-                    "METRICS_NAMESPACE": f"Forbear/{self._config.stack_name}",
+                    "METRICS_NAMESPACE": namespace(self._config),
                     **settings,
                 }.items()
             }
@@ -203,6 +210,7 @@ class Functions(Construct):
         if kept_s is not None:
             self._keep_failures(name, function, kept_s)
         self._accept_findings(function, called_and_left=kept_s is not None)
+        self.all[name] = function
         return function
 
     def let_report_failures(self, role: iam.IRole) -> None:
@@ -232,17 +240,9 @@ class Functions(Construct):
         return self._config.functions.snap_start and name in {"ingest", "manage", "replay"}
 
     def _called(self) -> dict[str, lambda_.IFunction]:
-        functions = {
-            "ingest": self.ingest,
-            "manage": self.manage,
-            "replay": self.replay,
-            "claimer": self.claimer,
-            "maintain": self.maintain,
-            "migrate": self.migrate,
-        }
         return {
             name: function.add_alias("live") if self._snapshots(name) else function
-            for name, function in functions.items()
+            for name, function in self.all.items()
         }
 
     def _queue(self) -> sqs.Queue:

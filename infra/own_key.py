@@ -24,7 +24,8 @@ def own_key(scope: Construct, construct_id: str, *, about: str) -> kms.Key:
         construct_id,
         description=about,
         enable_key_rotation=True,
-        removal_policy=cdk.RemovalPolicy.DESTROY,  # what it encrypts goes with the stack; the key itself 30 days later
+        # Lines of log and failed calls from before can be read by it only, also when the stack has no key any more.
+        removal_policy=cdk.RemovalPolicy.RETAIN,
     )
     stack = cdk.Stack.of(scope)
     groups = stack.format_arn(

@@ -1,7 +1,7 @@
 """The stack: one construct a capability, wired; and the migrations between them.
 
-Owns the order of a deployment: the schema's additions before new code runs, its removals after. Knows no resource of
-a construct's inside.
+Owns the order of a deployment: the schema's additions before new code runs, its removals after everything else. Knows
+no resource of a construct's inside.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from infra.network import Network
 from infra.observability import Observability
 from infra.schedule import Schedules
 
-SQL = Path(__file__).parent.parent / "functions" / "forbear" / "sql"
-RIGHTS = ("grants.sql", "revoke_grants.sql", "hand_over.sql")
+FORBEAR = Path(__file__).parent.parent / "functions" / "forbear"
+MIGRATIONS = "sql/migrations"
+RIGHTS = ("sql/grants.sql", "sql/revoke_grants.sql", "sql/hand_over.sql", "roles.py")
 
 
 class ForbearStack(cdk.Stack):
@@ -44,6 +45,7 @@ class ForbearStack(cdk.Stack):
             tags={"application": "forbear", "forbear-stack": config.stack_name},
             **options,
         )
+        self._snapshot = config.database.snapshot
         self.network = Network(self, "Network", config=config)
         self.database = Database(self, "Database", config=config, network=self.network)
         self.functions = Functions(self, "Functions", config=config, network=self.network, database=self.database)
@@ -63,13 +65,20 @@ class ForbearStack(cdk.Stack):
         self._tell()
 
     def _migrate_in_between(self) -> None:
-        """Let the old code and the new meet a schema that both can use: the steps before the functions, and after."""
+        """Let the old code and the new meet a schema that both can use: the steps before the functions, and after.
+
+        The second one comes last of all: what it takes away the old code still needs, which comes back if anything
+        fails.
+        """
         functions = self.functions
         before = self._migration("pre")
         before.node.add_dependency(self.network, self.database, functions.migrate)
-        for function in (functions.ingest, functions.manage, functions.replay, functions.claimer, functions.maintain):
-            function.node.add_dependency(before)
-        self._migration("post").node.add_dependency(functions)
+        for function in functions.all.values():
+            if function is not functions.migrate:
+                function.node.add_dependency(before)
+        self._migration("post").node.add_dependency(
+            self.network, self.database, functions, self.api, self.schedules, self.observability
+        )
 
     def _migration(self, phase: Literal["pre", "post"]) -> cdk.CustomResource:
         """A step that runs for a new database, or when a migration or a right has changed. If it fails, all does."""
@@ -85,6 +94,8 @@ class ForbearStack(cdk.Stack):
                 "Migrations": migrations_digest(),
                 # A database that comes from a snapshot may be older than this code.
                 "Database": self.database.cluster.cluster_resource_identifier,
+                # Such a database comes up paused: what was pending in it may have gone out long ago.
+                **({"Restored": self._snapshot} if self._snapshot else {}),
             },
         )
 
@@ -126,14 +137,14 @@ class ForbearStack(cdk.Stack):
                 cdk.CfnOutput(self, name, value=value, description=about)
 
 
-def migrations_digest(folder: Path = SQL) -> str:
-    """A SHA-256, in hex, of the migrations and what makes the rights: it changes when they have to be applied.
+def migrations_digest(folder: Path = FORBEAR) -> str:
+    """A SHA-256, in hex, of the migrations and what makes roles and rights: it changes when they have to be applied.
 
     Args:
-        folder: Where `migrations/`, `grants.sql`, `revoke_grants.sql` and `hand_over.sql` lie.
+        folder: Where `MIGRATIONS` and `RIGHTS` lie.
     """
     digest = hashlib.sha256()
-    for path in (*sorted((folder / "migrations").glob("*.sql")), *(folder / name for name in RIGHTS)):
+    for path in (*sorted((folder / MIGRATIONS).glob("*.sql")), *(folder / name for name in RIGHTS)):
         content = path.read_bytes()
         digest.update(f"{path.name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()

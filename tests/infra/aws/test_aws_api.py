@@ -73,6 +73,21 @@ def test_every_route_takes_tokens_of_the_issuer_only_but_health(template: Synthe
     }
 
 
+def test_scopes_tell_who_may_post_from_who_may_manage(template: Synthesize) -> None:
+    scopes = {"api.auth.event_scopes": "events,all", "api.auth.manage_scopes": "all"}
+    asked = {key: route.get("AuthorizationScopes") for key, route in routes(template(**TOKENS, **scopes)).items()}
+    assert asked.pop("GET /v1/health") is None
+    assert {key for key, each in asked.items() if each == ["events", "all"]} == {
+        "POST /v1/events",
+        "POST /v1/events/batch",
+    }
+    assert all(each in (["events", "all"], ["all"]) for each in asked.values())
+
+
+def test_without_scopes_every_token_of_the_audience_will_do(template: Synthesize) -> None:
+    assert not any("AuthorizationScopes" in route for route in routes(template(**TOKENS)).values())
+
+
 def test_browsers_of_other_sites_get_nothing(template: Synthesize) -> None:
     (api,) = resources(template(), "ApiGatewayV2::Api").values()
     assert "CorsConfiguration" not in api
@@ -89,7 +104,7 @@ def test_requests_are_throttled_most_where_strangers_can_make_them(template: Syn
         "others": (100, 200),
         "POST /v1/events": (400, 800),
         "POST /v1/events/batch": (400, 800),
-        "GET /v1/health": (5, 10),
+        "GET /v1/health": (1, 5),
     }
 
 
@@ -116,6 +131,18 @@ def test_a_request_leaves_a_line_that_says_who_what_and_how_it_went_and_no_conte
         assert variable.startswith("$context.")
         assert "query" not in variable.lower()
         assert "body" not in variable.lower()
+
+
+@pytest.mark.parametrize("chosen", [{}, TOKENS])
+def test_strangers_cannot_forge_a_line_of_the_access_log(template: Synthesize, chosen: dict[str, str]) -> None:
+    """Values are not escaped, so none may hold what a stranger writes: a header, the decoded path, a message on it."""
+    line = json.loads(stage(template(**chosen))["AccessLogSettings"]["Format"])
+    variables = {variable.removeprefix("$context.") for variable in line.values()}
+    assert variables <= {
+        *("requestId", "requestTime", "routeKey", "status", "responseLength", "responseLatency", "integrationLatency"),
+        *("integration.integrationStatus", "integration.requestId", "error.responseType", "identity.sourceIp"),
+        *("identity.userArn", "authorizer.claims.sub"),  # whoever has one was let in
+    }
 
 
 @PROFILES

@@ -9,10 +9,12 @@ from aws_cdk.assertions import Template
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forbear.roles import ROLE_OF
+from infra.bundling import CERTIFICATES, TASK_ROOT
 from infra.config import DatabaseConfig
-from infra.database import CA_FILE, parameters
+from infra.database import parameters
 from tests.infra.aws.conftest import Synthesize
-from tests.infra.aws.reading import resources, written
+from tests.infra.aws.reading import FUNCTIONS, resources, rights, written
 
 type Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -60,10 +62,18 @@ def test_who_connects_proves_it_over_tls_and_nobody_does_from_outside(template: 
     assert all("VpcDatabaseSubnet" in written(subnet) for each in subnets for subnet in each["SubnetIds"])
 
 
+@pytest.mark.parametrize("profile", ["small", "production"])
+def test_nobody_asks_a_database_to_go_back_to_an_older_minor_version(template: Synthesize, profile: str) -> None:
+    """Aurora upgrades them by itself, and what is restored may be newer than the code that restores it."""
+    made = template(profile)
+    assert "." not in cluster(made)["EngineVersion"]
+    assert not any("EngineVersion" in each for each in resources(made, "RDS::DBInstance").values())
+
+
 def test_it_is_the_major_version_that_the_tests_run_on(template: Synthesize, connection: Connection) -> None:
     major, _ = divmod(connection.info.server_version, 10_000)
     made = template()
-    assert cluster(made)["EngineVersion"].partition(".")[0] == str(major)
+    assert cluster(made)["EngineVersion"] == str(major)
     (group,) = resources(made, "RDS::DBClusterParameterGroup").values()
     assert group["Family"] == f"aurora-postgresql{major}"
 
@@ -86,6 +96,9 @@ def test_a_snapshot_brings_its_database_and_its_master(template: Synthesize) -> 
     )
     for step in restored.find_resources("Custom::ForbearMigrations").values():
         assert "DBClusterResourceId" in written(step["Properties"]["Database"])
+        assert step["Properties"]["Restored"] == arn
+    for step in template().find_resources("Custom::ForbearMigrations").values():
+        assert "Restored" not in step["Properties"]
 
 
 def test_a_url_names_its_role_holds_no_password_and_checks_the_server(template: Synthesize) -> None:
@@ -96,23 +109,27 @@ def test_a_url_names_its_role_holds_no_password_and_checks_the_server(template: 
     }
     (name,) = resources(made, "RDS::DBCluster")
     expected = rf"postgresql://forbear_(\w+)@<{name}\.Endpoint\.Address>:5432/forbear\?sslmode=verify-full&sslrootcert="
-    users = {matched[1] for url in urls if (matched := re.fullmatch(expected + re.escape(CA_FILE), url))}
+    file = re.escape(f"{TASK_ROOT}/{CERTIFICATES.as_posix()}")
+    users = {matched[1] for url in urls if (matched := re.fullmatch(expected + file, url))}
     assert users == {"ingest", "manage", "replay", "claimer", "owner"}
     assert len(users) == len(urls)
 
 
 @pytest.mark.parametrize("profile", ["small", "production"])
-def test_a_role_may_become_one_user_of_this_cluster(template: Synthesize, profile: str) -> None:
+def test_a_role_may_become_one_user_of_this_cluster_and_migrate_the_master_too(
+    template: Synthesize, profile: str
+) -> None:
+    """RDS may refuse a password to a master that has made the roles: it is a member of them, and they use tokens."""
     made = template(profile)
     (name,) = resources(made, "RDS::DBCluster")
-    found = {
-        written(policy["Roles"][0]): written(statement["Resource"])
-        for policy in resources(made, "IAM::Policy").values()
-        for statement in policy["PolicyDocument"]["Statement"]
-        if statement["Action"] == "rds-db:connect"
-    }
-    assert len(found) == 6
-    assert all(re.search(rf":dbuser:<{name}\.DBClusterResourceId>/forbear_\w+$", each) for each in found.values())
+    for function in FUNCTIONS:
+        users = {
+            resource.partition(f":dbuser:<{name}.DBClusterResourceId>/")[2]
+            for action, resource in rights(made, f"Functions{function.capitalize()}Role")
+            if action == "rds-db:connect"
+        }
+        master = {cluster(made)["MasterUsername"]} if function == "migrate" else set()
+        assert users == {ROLE_OF[function]} | master, function
 
 
 def test_a_deleted_database_leaves_a_snapshot_unless_it_was_told_otherwise(template: Synthesize) -> None:

@@ -142,21 +142,14 @@ def test_a_claimer_may_call_its_successor_for_as_long_as_there_is_work(template:
 
 
 def extra(template: Any, function: str) -> set[tuple[str, str]]:
-    """What a function may do besides what every function may: log, join the network, connect as its role."""
+    """What a function may do besides what every function may: log, join the network, connect to the database."""
     made = rights(template, f"Functions{function.capitalize()}Role")
     assert {action for action, resource in made if resource == "*"} == NETWORKING
     logged = {(action, resource) for action, resource in made if action.startswith("logs:")}
     assert {action for action, _ in logged} == {"logs:CreateLogStream", "logs:PutLogEvents"}
     (group,) = {resource for _, resource in logged}
     assert group.startswith(f"<Functions{function.capitalize()}Log")
-    (connect,) = {resource for action, resource in made if action == "rds-db:connect"}
-    assert connect.endswith(f":dbuser:<{cluster(template)}.DBClusterResourceId>/{ROLE_OF[function]}")
-    return {one for one in made if one not in logged and one[1] != "*" and one != ("rds-db:connect", connect)}
-
-
-def cluster(template: Any) -> str:
-    (name,) = resources(template, "RDS::DBCluster")
-    return name
+    return {one for one in made if one not in logged and one[1] != "*" and one[0] != "rds-db:connect"}
 
 
 def test_a_function_may_do_what_it_does_and_nothing_else(template: Synthesize) -> None:
@@ -165,13 +158,13 @@ def test_a_function_may_do_what_it_does_and_nothing_else(template: Synthesize) -
     (role,) = (name for name in resources(made, "IAM::Role") if name.startswith("SchedulesRole"))
     (maintain,) = (name for name, one in resources(made, "Lambda::Function").items() if "maintain" in one["Handler"])
     invoke, report = ("lambda:InvokeFunction", CLAIMER), ("sqs:SendMessage", f"<{queue}.Arn>")
-    tick = ARN.format("scheduler", "schedule/Forbear/tick")
+    group = ARN.format("scheduler", "schedule/Forbear/*")
     may = {name: extra(made, name) for name in FUNCTIONS}
     assert may["ingest"] == may["manage"] == may["replay"] == {invoke}
     assert may["maintain"] == {report}
     assert may["claimer"] == {
-        ("scheduler:GetSchedule", tick),
-        ("scheduler:UpdateSchedule", tick),
+        ("scheduler:GetSchedule", group),
+        ("scheduler:UpdateSchedule", group),
         invoke,
         report,
         ("lambda:InvokeFunction", f"<{maintain}.Arn>"),
@@ -248,6 +241,11 @@ def test_with_a_key_of_its_own_the_stack_encrypts_settings_logs_and_failed_calls
     assert written(logs["Condition"]["ArnLike"]["kms:EncryptionContext:aws:logs:arn"]) == ARN.format(
         "logs", "log-group:*"
     )
+
+
+def test_what_was_written_under_a_key_can_be_read_when_the_stack_has_none_any_more(template: Synthesize) -> None:
+    (key,) = template("production").find_resources("AWS::KMS::Key").values()
+    assert (key["DeletionPolicy"], key["UpdateReplacePolicy"]) == ("Retain", "Retain")
 
 
 def test_tracing_is_a_knob(template: Synthesize) -> None:

@@ -24,6 +24,7 @@ type Properties = dict[str, Any]
 EVERYTHING: dict[str, Any] = {
     "profile": "production",
     "database.own_key": True,
+    "database.snapshot": "arn:aws:rds:us-east-1:123456789012:cluster-snapshot:forbear-0929",
     "database.io_optimized": True,
     "database.insights": True,
     "functions.architecture": "x86_64",
@@ -33,6 +34,8 @@ EVERYTHING: dict[str, Any] = {
     "network.nat": "instance",
     "api.auth.issuer": "https://issuer.example.com",
     "api.auth.audiences": "forbear",
+    "api.auth.event_scopes": "events",
+    "api.auth.manage_scopes": "manage",
     "api.domain_name": "hooks.example.com",
     "api.certificate_arn": "arn:aws:acm:us-east-1:123456789012:certificate/0a1b-2c3d",
     "observability.alarm_email": "oncall@example.com",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
 import pytest
@@ -66,12 +67,56 @@ def test_a_nat_instance_keeps_its_address_when_it_is_replaced(template: Synthesi
     assert written(joined["AllocationId"]) == f"<{address}.AllocationId>"
 
 
+def test_nothing_leaves_by_an_address_that_is_not_listed(template: Synthesize) -> None:
+    """While an instance is replaced: the routes lead to the new one when it has the address."""
+    made = template()
+    ((joined, _),) = resources(made, "EC2::EIPAssociation").items()
+    waiting = [
+        written(route["Properties"]["RouteTableId"])
+        for route in made.find_resources("AWS::EC2::Route").values()
+        if "InstanceId" in route["Properties"] and joined in route["DependsOn"]
+    ]
+    assert {*waiting} == tables_of(made, "Functions")
+    assert len(waiting) == 2
+
+
+def boot(template: Template) -> str:
+    """What a NAT instance runs when it starts for the first time."""
+    (instance,) = resources(template, "EC2::Instance").values()
+    return written(instance["UserData"]["Fn::Base64"])
+
+
+def test_a_nat_instance_boots_by_a_script_that_bash_understands(template: Synthesize) -> None:
+    done = subprocess.run(["/bin/bash", "-n"], input=boot(template()), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_nat_instance_has_room_for_dnf_before_it_is_asked(template: Synthesize) -> None:
+    script = boot(template())
+    assert script.index("disable --now amazon-ssm-agent") < script.index("swapon") < script.index("dnf install")
+    assert "/swapfile none swap" in script[: script.index("dnf install")]
+
+
+def test_a_nat_instance_tracks_more_connections_than_its_memory_would_get_it(template: Synthesize) -> None:
+    """The module is there before the settings are applied, now and at each boot."""
+    script = boot(template())
+    assert script.index("/etc/modules-load.d/") < script.index("modprobe nf_conntrack") < script.index("sysctl -p")
+    _, _, file = script.partition("/etc/sysctl.d/90-forward.conf <<'EOF'\n")
+    assert file.partition("EOF\n")[0].splitlines() == [
+        "net.ipv4.ip_forward=1",
+        "net.netfilter.nf_conntrack_max=65536",
+        "net.netfilter.nf_conntrack_tcp_timeout_time_wait=30",
+        "net.netfilter.nf_conntrack_tcp_timeout_established=3600",
+    ]
+
+
 def test_a_nat_instance_forwards_before_the_routes_lead_to_it(template: Synthesize) -> None:
     ((name, instance),) = template().find_resources("AWS::EC2::Instance").items()
-    script = written(instance["Properties"]["UserData"]["Fn::Base64"])
-    assert instance["CreationPolicy"]["ResourceSignal"] == {"Count": 1, "Timeout": "PT10M"}
+    script = boot(template())
+    assert instance["CreationPolicy"]["ResourceSignal"] == {"Count": 1, "Timeout": "PT20M"}
     assert f"cfn-signal --stack Forbear --resource {name} --region <AWS::Region> -e $exitCode" in script
     assert script.index("trap exitTrap EXIT") < script.index("set -eu") < script.index("MASQUERADE")
+    assert script.index("MASQUERADE") < script.index("iptables-save > /etc/sysconfig/iptables")
     assert instance["Properties"]["SourceDestCheck"] is False
 
 
@@ -79,7 +124,7 @@ def test_a_nat_instance_is_small_encrypted_and_up_to_date(template: Synthesize) 
     made = template()
     (instance,) = resources(made, "EC2::Instance").values()
     assert instance["InstanceType"] == "t4g.nano"
-    assert instance["CreditSpecification"] == {"CPUCredits": "standard"}
+    assert instance["CreditSpecification"] == {"CPUCredits": "unlimited"}
     image = made.to_json()["Parameters"][instance["ImageId"]["Ref"]]
     assert image["Type"] == "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
     assert "al2023" in image["Default"]

@@ -11,7 +11,8 @@ import pytest
 from aws_cdk.assertions import Match, Template
 
 from forbear import metrics
-from tests.infra.aws.conftest import Synthesize
+from tests.infra.aws.conftest import ROOT, Synthesize
+from tests.infra.aws.reading import written
 
 PROFILES = ("small", "production")
 OWN = "Forbear/Forbear"
@@ -93,17 +94,23 @@ def test_the_functions_write_into_the_namespace_that_is_watched(template: Synthe
 
 
 def test_everything_that_should_alarm_does(template: Synthesize) -> None:
+    """Whichever profile: that is a set of defaults, and each alarm is about something that both have."""
     always = {
-        *("DeadLetters", "TimeToSuccess", "OldestReady", "OldestLease", "ScheduleOffWithWork", "WakeCallsFailed"),
-        *("FailedCalls", "ApiErrors", "CapacityAtCeiling"),
+        *("DeadLetters", "TimeToSuccess", "OldestReady", "OldestLease", "OldestSnapshot", "ScheduleOffWithWork"),
+        *("WakeCallsFailed", "FailedCalls", "ClaimerThrottled", "ScheduleDropped", "ApiErrors", "CapacityAtCeiling"),
     }
     assert alarms(template("small")).keys() == always | {"NatInstance1"}
-    closer = {"NatGateway1", "NatGateway2", "ScheduleDropped", "OldestSnapshot"}
-    assert alarms(template("production")).keys() == always | closer
+    assert alarms(template("production")).keys() == always | {"NatGateway1", "NatGateway2"}
 
 
-def test_a_small_stack_stays_within_the_ten_alarm_metrics_that_are_free(template: Synthesize) -> None:
-    assert sum(len(watched(alarm)) for alarm in alarms(template("small")).values()) == 10
+@pytest.mark.parametrize(("profile", "count", "dollars"), [("small", 13, "0.30"), ("production", 16, "0.60")])
+def test_the_bill_says_what_the_alarms_cost(template: Synthesize, profile: str, count: int, dollars: str) -> None:
+    """Each metric in an alarm is paid for, but for the first ten of an account."""
+    assert sum(len(watched(alarm)) for alarm in alarms(template(profile)).values()) == count
+    page = (ROOT / "docs" / "aws.md").read_text(encoding="utf-8")
+    (line,) = (line for line in page.splitlines() if line.startswith("| alarms, at $0.10"))
+    assert f" {count}: {dollars} |" in line
+    assert f"{0.10 * (count - 10):.2f}" == dollars
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -127,10 +134,25 @@ def test_each_alarm_says_what_it_means_and_what_to_do_first_and_tells_the_topic(
         assert alarm["OKActions"] == [{"Ref": topic}], name
 
 
-def test_a_nat_instance_that_fails_is_recovered(template: Synthesize) -> None:
-    told, recover = alarms(template("small"))["NatInstance1"]["AlarmActions"]
-    assert "Ref" in told
-    assert recover["Fn::Join"][1][-1] == ":ec2:recover"
+@pytest.mark.parametrize("profile", PROFILES)
+def test_an_alarm_tells_people_and_does_nothing_itself(template: Synthesize, profile: str) -> None:
+    """EC2 recovers an instance from a failure of its hardware by itself; on missing data nothing should act."""
+    for name, alarm in alarms(template(profile)).items():
+        assert len(alarm["AlarmActions"]) == 1, name
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_throttled_claimers_are_told_although_they_cannot_measure(template: Synthesize, profile: str) -> None:
+    alarm = alarms(template(profile))["ClaimerThrottled"]
+    (claimer,) = (
+        name
+        for name, one in template(profile).find_resources("AWS::Lambda::Function").items()
+        if one["Properties"]["Handler"] == "claimer.handler"
+    )
+    (dimension,) = alarm["Dimensions"]
+    assert (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"]) == ("AWS/Lambda", "Throttles", "Sum")
+    assert written(dimension["Value"]) == f"<{claimer}>"
+    assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"], alarm["Threshold"]) == (2, 3, 0)
 
 
 def test_thresholds_come_from_the_knobs(template: Synthesize) -> None:
