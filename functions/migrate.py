@@ -17,7 +17,7 @@ import psycopg
 from aws_lambda_powertools.logging import Logger
 
 from forbear.custom_resource import RESERVE_S, Foreseen, is_request, respond
-from forbear.db import Target, statement
+from forbear.db import HOPELESS, Target, statement
 from forbear.deadline import BoundedConnection, left_s, within
 from forbear.migrations import Migration, MigrationError, Phase, migrate
 from forbear.roles import RolesError, are_made, make_roles
@@ -28,6 +28,12 @@ logging.getLogger("forbear").setLevel(logging.INFO)
 
 # Between tries, while the database wakes, is being made, or has a lock in the way; seconds.
 PAUSE_S = 2.0
+# A password may just have been changed, and a database just be made. What no waiting mends is told after this time.
+HOPE_S = 60.0
+MENDING = (
+    "see that the master's secret holds its password, and that database.ca_file (if it is set) holds the authorities "
+    "that sign the database's certificate"
+)
 # What RDS answers a password of somebody who logs in by token.
 BY_TOKEN_ONLY = "PAM authentication failed"  # noqa: S105 - no password
 # Between the end of our own patience and the moment when CloudFormation is told that time is up.
@@ -73,7 +79,7 @@ def _bring_up(properties: Mapping[str, Any], patience_s: float) -> list[str]:
     except (MigrationError, RolesError, InvalidSettings) as error:
         raise Foreseen(str(error)) from error
     except psycopg.Error as error:
-        raise Foreseen(f"{_first_line(error)}. Nothing was changed; try again when the database serves") from error
+        raise Foreseen(f"{_told(error)}. Nothing was changed; try again when the database serves") from error
     except NotYet as error:
         raise Foreseen(f"{error}. Nothing was changed; see that this function can reach it") from error
     logger.info("migrated", extra={"phase": given, "applied": applied})
@@ -91,6 +97,7 @@ def _look_first(known: Settings, properties: Mapping[str, Any]) -> None:
 
 
 def _try(known: Settings, phase: Phase | None) -> list[Migration]:
+    began = time.monotonic()
     while True:
         try:
             return _once(known, phase)
@@ -98,6 +105,8 @@ def _try(known: Settings, phase: Phase | None) -> list[Migration]:
         except (psycopg.OperationalError, NotYet) as error:
             if left_s() <= PAUSE_S:
                 raise
+            if time.monotonic() - began > HOPE_S and any(words in str(error) for words in HOPELESS):
+                raise Foreseen(f"{_told(error)}. Nothing was changed; waiting does not mend it: {MENDING}") from error
             logger.warning("tried in vain, and again soon", exc_info=error)
         time.sleep(PAUSE_S)
 
@@ -158,7 +167,7 @@ def _master(secret: str) -> tuple[str, str]:
     try:
         answer = boto3.client("secretsmanager", config=config).get_secret_value(SecretId=secret)
         found = json.loads(answer["SecretString"])
-        return found["username"], found["password"]
+        return str(found["username"]), str(found["password"])
     except BotoCoreError as error:  # no route to it, say
         raise NotYet(f"the master's secret cannot be read: {error}") from error
     except ClientError as error:
@@ -167,8 +176,10 @@ def _master(secret: str) -> tuple[str, str]:
         raise Foreseen("the master's secret must be JSON with username and password") from None
 
 
-def _first_line(error: psycopg.Error) -> str:
+def _told(error: psycopg.Error | NotYet) -> str:
     """What an error says, without the statement, the hints, and (of a connection string) the secrets in it."""
+    if isinstance(error, NotYet):
+        return str(error)
     if error.diag.message_primary:
         return f"the database says: {error.diag.message_primary}"
     if isinstance(error, psycopg.OperationalError):

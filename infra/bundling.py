@@ -6,12 +6,14 @@ has to be made anew. Knows no function and no construct but the asset.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -39,6 +41,8 @@ _PLATFORMS: Final[dict[Architecture, str]] = {
     "arm64": "aarch64-manylinux_2_28",
     "x86_64": "x86_64-manylinux_2_28",
 }
+# What is shipped of our own folder: not what an editor or a tool has left there.
+_OURS: Final = frozenset({".py", ".sql", ".toml", ".pem"})
 # What nothing reads when the functions run. Of a package's metadata METADATA stays: scanners for vulnerable packages
 # (Amazon Inspector among them) go by it, and importlib.metadata.
 _NAMES_LEFT_OUT: Final = frozenset({"__pycache__", ".lock", "RECORD", "INSTALLER", "REQUESTED", ".DS_Store"})
@@ -114,7 +118,10 @@ class Bundle:
         names += [
             path.relative_to(self.functions).as_posix()
             for path in (self.functions / "forbear").rglob("*")
-            if path.is_file() and not _left_out(path.relative_to(self.functions))
+            if path.is_file()
+            and path.suffix in _OURS
+            and not path.name.startswith(".")
+            and not _left_out(path.relative_to(self.functions))
         ]
         for name in sorted({*names, *(name for name, path in own.items() if path)}):
             yield name, own.get(name) or self.functions / name
@@ -147,6 +154,22 @@ def code(bundle: Bundle) -> lambda_.Code:
     )
 
 
+@contextmanager
+def alone(output: Path) -> Iterator[None]:
+    """Let nobody else of us write to a cloud assembly's folder meanwhile.
+
+    CDK deletes the unfinished bundle that it finds there, also one that somebody else is making, and takes what is left
+    of it for whole.
+
+    Args:
+        output: the folder; it is made if it is missing.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    with (output / "forbear.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @jsii.implements(cdk.ILocalBundling)
 class _Local:
     """CDK's way to bundle without Docker; the image beside it is never fetched."""
@@ -155,8 +178,15 @@ class _Local:
         self._bundle = bundle
 
     def try_bundle(self, output_dir: str, *_options: Any, **_more: Any) -> bool:
-        """Make the bundle in a folder that CDK made. Never False: Docker would be asked then."""
-        self._bundle.build(Path(output_dir))
+        """Make the bundle in a folder that CDK made. Never False: Docker would be asked then.
+
+        Raises:
+            SystemExit: it cannot be made. An exception would reach nobody but with the whole stack of CDK around it.
+        """
+        try:
+            self._bundle.build(Path(output_dir))
+        except BundlingError as error:
+            sys.exit(f"forbear: {error}")
         return True
 
 

@@ -6,6 +6,8 @@ what a knob becomes is theirs. `python -m infra.config` prints the table of the 
 
 from __future__ import annotations
 
+import re
+import ssl
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -42,8 +44,13 @@ __all__ = [
     "StackConfig",
 ]
 
-_OTHERS: Final = frozenset(":@/$")
-"""What the keys of the CDK's own context contain, and no knob does."""
+FILE: Final = "forbear.toml"
+"""The file beside app.py with what was chosen, read whenever it is there."""
+
+_OTHERS: Final = re.compile(r"[:@/$]|(?:acknowledged-issue-numbers|cli-telemetry)\Z")
+"""What the keys of the CDK's own context contain, or are."""
+
+_FIRST: Final = re.compile(r"[a-z_]*")
 
 
 class InvalidConfig(ValueError):
@@ -82,15 +89,16 @@ class StackConfig(Part):
         """Take the knobs from the profile's defaults, a file over them, and the context over both.
 
         Args:
-            context: The CDK app's context: `profile`, `config` (the name of a TOML file), knobs by their keys
-                (`database.max_acu`) or as tables (`database`), and the CDK's own keys, which are left alone.
+            context: The CDK app's context: `profile`, `config` (the name of a TOML file; without it `FILE` is read if
+                it is there), knobs by their keys (`database.max_acu`) or as tables (`database`), and the CDK's own
+                keys, which are left alone.
             folder: Where `app.py` stands; paths of files begin there.
 
         Raises:
             InvalidConfig: The file cannot be read, or a knob is unknown, wrong, or contradicts another.
         """
-        given = {key: value for key, value in context.items() if not _OTHERS & set(key)}
-        file = given.pop("config", None)
+        given = {key: value for key, value in context.items() if not _is_the_cdks(key)}
+        file = given.pop("config", None) or (FILE if (folder / FILE).is_file() else None)
         chosen = _nested({} if file is None else _file(folder / str(file)))
         _lay_over(chosen, _nested(given))
         values: dict[str, Any] = {}
@@ -104,14 +112,15 @@ class StackConfig(Part):
         return _with_files(config, folder)
 
 
+def _is_the_cdks(key: str) -> bool:
+    """Whether a key of the context is the CDK's own, and not a knob's with a slip in it."""
+    first = _FIRST.match(key)
+    return bool(_OTHERS.search(key)) and not (first and first[0] in StackConfig.model_fields)
+
+
 def _contradictions(config: StackConfig) -> Iterator[str]:
+    yield from _network_contradictions(config.network)
     network, database, functions, api = config.network, config.database, config.functions, config.api
-    if not 16 <= network.cidr.prefixlen <= 24:
-        yield f"network.cidr: {network.cidr} is not between /16 and /24. Six subnets must fit, and AWS ends at /16."
-    if 443 not in network.receiver_ports:
-        yield "network.receiver_ports: 443 is missing; the functions call AWS there. Add it."
-    if "nat_gateways" in network.model_fields_set and network.nat == "instance":
-        yield "network.nat_gateways: there are none with network.nat = instance. Leave it out, or set nat = gateways."
     if database.min_acu > database.max_acu:
         yield f"database.min_acu: {database.min_acu:g} is above database.max_acu = {database.max_acu:g}. Lower it."
     if "auto_pause_s" in database.model_fields_set and database.min_acu > 0:
@@ -132,8 +141,19 @@ def _contradictions(config: StackConfig) -> Iterator[str]:
         )
     if (api.domain_name is None) != (api.certificate_arn is None):
         yield "api.domain_name: it takes api.certificate_arn too, and the other way round. Set both or none."
-    if config.delivery.allow_http and network.receiver_ports == (443,):
+    if config.delivery.allow_http and set(network.receiver_ports) == {443}:
         yield "delivery.allow_http: no port for it is open. Set network.receiver_ports = 443,80 or the like."
+
+
+def _network_contradictions(network: NetworkConfig) -> Iterator[str]:
+    if not network.cidr.is_private or network.cidr.is_loopback or network.cidr.is_link_local:
+        yield f"network.cidr: {network.cidr} is no private network. Choose a part of 10.0.0.0/8, or the like."
+    if not 16 <= network.cidr.prefixlen <= 24:
+        yield f"network.cidr: {network.cidr} is not between /16 and /24. Six subnets must fit, and AWS ends at /16."
+    if 443 not in network.receiver_ports:
+        yield "network.receiver_ports: 443 is missing; the functions call AWS there. Add it."
+    if "nat_gateways" in network.model_fields_set and network.nat == "instance":
+        yield "network.nat_gateways: there are none with network.nat = instance. Leave it out, or set nat = gateways."
 
 
 def _with_files(config: StackConfig, folder: Path) -> StackConfig:
@@ -144,8 +164,8 @@ def _with_files(config: StackConfig, folder: Path) -> StackConfig:
         with_own(presets)
     except InvalidPresets as error:
         raise InvalidConfig(f"delivery.presets: {error}.") from error
-    if ca_file and not ca_file.is_file():
-        raise InvalidConfig(f"database.ca_file: there is no file {ca_file}. Name a PEM file beside app.py.")
+    if ca_file:
+        _check_authorities(ca_file)
     return config.model_copy(
         update={
             "delivery": config.delivery.model_copy(update={"presets": presets}),
@@ -154,9 +174,17 @@ def _with_files(config: StackConfig, folder: Path) -> StackConfig:
     )
 
 
+def _check_authorities(path: Path) -> None:
+    authorities = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        authorities.load_verify_locations(path)
+    except OSError as error:  # ssl.SSLError is one, too
+        raise InvalidConfig(f"database.ca_file: {path} holds no certificates ({error}). Name a PEM file.") from error
+
+
 def _file(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"config: {path} cannot be read ({error}). It takes a TOML file beside app.py.") from error
     except tomllib.TOMLDecodeError as error:
@@ -176,7 +204,9 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 def _lay_over(below: dict[str, Any], above: Mapping[str, Any]) -> None:
     for key, value in above.items():
         under = below.get(key)
-        if isinstance(under, dict) and isinstance(value, Mapping):
+        if key in below and isinstance(under, dict) != isinstance(value, Mapping):
+            raise InvalidConfig(f"{key}: it is given as a whole and by its parts. Choose one of the two.")
+        if isinstance(under, dict):
             _lay_over(under, value)
         else:
             below[key] = value

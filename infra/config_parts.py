@@ -10,7 +10,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from infra.knob import group, knob
 
@@ -43,6 +43,14 @@ class Part(BaseModel):
     """A group of knobs: nothing changes it, and it takes nothing that it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", regex_engine="python-re")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        """TOML knows numbers from truth values; pydantic takes the one for the other."""
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+            raise ValueError("it is true or false, where something else is wanted")
+        return value
 
 
 class NetworkConfig(Part):

@@ -21,6 +21,7 @@ from cdk_nag import AwsSolutionsChecks, ServerlessChecks
 from cfnlint.api import lint_file
 from cfnlint.config import ManualArgs
 
+from infra.bundling import BundlingError, alone
 from infra.config import InvalidConfig, StackConfig
 from infra.stack import ForbearStack
 
@@ -52,9 +53,10 @@ def check(context: dict[str, Any], output: Path) -> None:
         output: The folder of the assembly.
     """
     try:
-        template = synthesize(context, output)
+        with alone(output):
+            template = synthesize(context, output)
         lint(template)
-    except (InvalidConfig, Failed) as error:
+    except (InvalidConfig, BundlingError, Failed) as error:
         sys.exit(f"cdk-synth: {error}")
     size, resources = template.stat().st_size, len(json.loads(template.read_text(encoding="utf-8"))["Resources"])
     print(f"{template}: {resources} resources of 500, {size / 1024:.0f} KiB of 1,024 that CloudFormation takes")

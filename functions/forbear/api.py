@@ -160,7 +160,7 @@ def respond(event: Mapping[str, Any], operations: Mapping[str, Operation], conte
     except Unavailable as error:
         logger.warning("database unavailable", exc_info=error)
         done = "nothing was done" if error.nothing_done else "whether this was done is not known"
-        detail = f"the database did not answer in time; {done}: try again"
+        detail = f"the database cannot be used now; {done}: try again"
         return _problem(Problem(503, detail, headers={"retry-after": str(RETRY_AFTER_S)}))
     except Exception:
         logger.exception("unforeseen error")

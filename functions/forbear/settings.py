@@ -91,7 +91,7 @@ class Settings(BaseModel):
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
-        """Read the settings from environment variables.
+        """Read the settings from environment variables; an empty one counts as not set.
 
         Raises:
             InvalidSettings: a variable is missing or not as its field wants it.
@@ -99,7 +99,7 @@ class Settings(BaseModel):
         given = {
             name: environment[PREFIX + name.upper()]
             for name in cls.model_fields
-            if PREFIX + name.upper() in environment
+            if environment.get(PREFIX + name.upper())
         }
         try:
             return cls.model_validate(given)

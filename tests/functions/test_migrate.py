@@ -293,6 +293,15 @@ class TestDeployment:
         assert (answer["Status"], answer["Reason"].partition(",")[0]) == ("FAILED", "ValueError")
         assert "topsecret" not in json.dumps(answer)
 
+    def test_what_waiting_does_not_mend_is_not_waited_for(
+        self, answers: Answers, environment: pytest.MonkeyPatch
+    ) -> None:
+        environment.setattr(migrate, "HOPE_S", 0.05)
+        boto3.client("secretsmanager").put_secret_value(SecretId="master", SecretString=in_secret("topsecret"))
+        reason = call(answers, seconds=600)["Reason"]
+        assert "password authentication failed" in reason
+        assert "waiting does not mend it: see that the master's secret holds its password" in reason
+
     def test_a_wrong_password_in_the_secret_is_told_and_not_shown(self, answers: Answers, impatient: None) -> None:
         boto3.client("secretsmanager").put_secret_value(SecretId="master", SecretString=in_secret("topsecret"))
         answer = call(answers)

@@ -133,6 +133,20 @@ def run_once(run: Any) -> Any:
     return running
 
 
+def test_somebodys_lock_on_the_mark_does_not_hold_back_the_answer(
+    lambda_at: pytest.MonkeyPatch, connection: Connection
+) -> None:
+    """The event is committed, and whether a claimer was called is not known in time: it is called."""
+    make_endpoint(connection)
+    service = Lambda()
+    with service.serving() as url:
+        lambda_at.setenv("AWS_ENDPOINT_URL_LAMBDA", url)
+        with connection.transaction():
+            connection.execute("LOCK forbear.claimers IN ACCESS EXCLUSIVE MODE")
+            assert post() == 202
+    assert len(service.calls) == 1
+
+
 def test_while_a_database_wakes_the_call_is_prepared(
     lambda_at: pytest.MonkeyPatch, database_url: str, connection: Connection
 ) -> None:

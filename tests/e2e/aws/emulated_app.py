@@ -26,7 +26,7 @@ LEFT_OUT = "FORBEAR_EMULATED_LEFT_OUT"
 def main() -> None:
     """Synthesize, and rewrite what was written. The environment names the database, and a file for the list."""
     app = cdk.App()
-    stack = ForbearStack(app, config=StackConfig.read(app.node.get_all_context(), Path(__file__).parents[3]))
+    stack = ForbearStack(app, config=StackConfig.read(app.node.get_all_context(), Path(__file__).parent))
     file = Path(app.synth().get_stack_by_name(stack.stack_name).template_full_path)
     template, left_out = for_emulator(json.loads(file.read_text(encoding="utf-8")), os.environ[DATABASE])
     file.write_text(json.dumps(template), encoding="utf-8")

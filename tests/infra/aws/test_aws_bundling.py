@@ -11,7 +11,9 @@ import json
 import marshal
 import os
 import platform
+import shutil
 import sys
+import threading
 import time
 import tomllib
 import zipfile
@@ -31,6 +33,7 @@ from infra.bundling import (
     Architecture,
     Bundle,
     BundlingError,
+    alone,
 )
 from infra.database import CA_FILE
 from infra.local.environment import Environment
@@ -333,3 +336,32 @@ async def test_an_entry_point_starts_under_lambdas_own_runtime_client(
             assert json.loads(outcome.payload)["statusCode"] == 200
     finally:
         await environment.stop(grace_s=2)
+
+
+def test_what_a_tool_has_left_among_the_sources_is_not_shipped(tmp_path: Path) -> None:
+    functions = tmp_path / "functions"
+    shutil.copytree(FUNCTIONS, functions)
+    before = Bundle(architecture="arm64", functions=functions).digest()
+    (functions / "forbear" / ".env").write_text("SECRET=1")
+    (functions / "forbear" / ".#db.py").write_text("")
+    (functions / "forbear" / "db.py~").write_text("")
+    (functions / "forbear" / ".git").mkdir()
+    (functions / "forbear" / ".git" / "config").write_text("")
+    assert Bundle(architecture="arm64", functions=functions).digest() == before
+
+
+def test_two_who_write_one_assembly_take_turns(tmp_path: Path) -> None:
+    """CDK would delete the bundle that the other one is making, and use what is left of it."""
+    order: list[str] = []
+
+    def second() -> None:
+        with alone(tmp_path / "out"):
+            order.append("second")
+
+    with alone(tmp_path / "out"):
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        waiting.join(0.2)
+        order.append("first")
+    waiting.join()
+    assert order == ["first", "second"]

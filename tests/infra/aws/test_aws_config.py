@@ -124,7 +124,7 @@ def test_a_wrong_value_is_named_with_what_the_knob_takes(context: dict[str, Any]
         ({"api.domain_name": "hooks.example.com"}, "api.domain_name: it takes api.certificate_arn too"),
         ({"functions.reserved_concurrency.claimer": "2"}, "is below delivery.max_claimers = 4"),
         ({"delivery.presets": "none.toml"}, "delivery.presets: /nonexistent/none.toml cannot be read"),
-        ({"database.ca_file": "none.pem"}, "database.ca_file: there is no file /nonexistent/none.pem."),
+        ({"database.ca_file": "none.pem"}, "database.ca_file: /nonexistent/none.pem holds no certificates"),
         ({"config": "none.toml"}, "config: /nonexistent/none.toml cannot be read"),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_file_that_is_no_toml_is_told_so(tmp_path: Path) -> None:
 
 
 def test_files_are_found_beside_the_app_wherever_it_is_started(tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
+    (tmp_path / "ca.pem").write_bytes((ROOT / "functions" / "forbear" / "rds-ca.pem").read_bytes())
     assert read({"database.ca_file": "ca.pem"}, tmp_path).database.ca_file == tmp_path / "ca.pem"
 
 
@@ -193,3 +193,47 @@ def test_the_table_has_a_row_for_each_knob() -> None:
 def test_the_page_lists_every_knob_as_it_is() -> None:
     """Renewed by `python -m infra.config`."""
     assert as_markdown(StackConfig) in (ROOT / "docs" / "aws.md").read_text(encoding="utf-8")
+
+
+def test_what_was_chosen_stands_in_a_file_that_every_command_reads(tmp_path: Path) -> None:
+    """A command without `-c profile=production` would take production's network and reader away."""
+    (tmp_path / "forbear.toml").write_bytes(b'\xef\xbb\xbfprofile = "production"\n[database]\nmax_acu = 9\n')
+    (tmp_path / "other.toml").write_text('stack_name = "Other"')
+    assert read({}, tmp_path).network.nat == "gateways"
+    assert read({"database.max_acu": "10"}, tmp_path).database.max_acu == 10
+    assert read({"config": "other.toml"}, tmp_path).profile == "small"
+
+
+@pytest.mark.parametrize("key", ["database/max_acu", "database:max_acu", "database.max_acu@", "profile$"])
+def test_a_slip_in_a_key_is_no_key_of_the_cdks(key: str) -> None:
+    assert "there is no such knob" in complaint({key: "9"})
+
+
+@pytest.mark.parametrize(
+    "key", ["acknowledged-issue-numbers", "cli-telemetry", "@aws-cdk/core:newStyleStackSynthesis", "aws:cdk:bundling"]
+)
+def test_the_cdks_own_keys_are_left_alone(key: str) -> None:
+    assert read({key: [34892]}) == StackConfig()
+
+
+def test_a_group_and_its_parts_do_not_go_together() -> None:
+    """Above all where it is about who may come in."""
+    for context in (
+        {"api.auth": "iam", "api.auth.issuer": "https://x", "api.auth.audiences": "a"},
+        {"api.auth.issuer": "https://x", "api.auth.audiences": "a", "api.auth": "iam"},
+    ):
+        assert "auth: it is given as a whole and by its parts" in complaint(context)
+
+
+def test_truth_is_no_number() -> None:
+    assert complaint({"database": {"readers": True}}).startswith("database.readers: it is true or false")
+
+
+@pytest.mark.parametrize("cidr", ["8.8.0.0/16", "127.0.0.0/16", "169.254.0.0/16"])
+def test_the_network_is_a_private_one(cidr: str) -> None:
+    assert "is no private network" in complaint({"network.cidr": cidr})
+
+
+def test_authorities_are_certificates(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    assert "ca.pem holds no certificates" in complaint({"database.ca_file": "ca.pem"}, tmp_path)

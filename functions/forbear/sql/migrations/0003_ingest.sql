@@ -84,9 +84,10 @@ $$;
 -- Its mark says for five seconds that a claimer is on its way; the claimer replaces it by its own. It must run in a
 -- transaction of its own after the commit: inside, two transactions could each miss what the other one writes.
 -- Whoever is told true must invoke, whatever became of its own work: the next one is told false. p_for_wakes: call only
--- if a wake row is there. So an event that nobody wants calls nobody, and leaves no mark that silences another.
+-- if a wake row is there. So an event that nobody wants calls nobody, and leaves no mark that silences another. It waits
+-- for no lock for long: the answer to the commit comes together with this one's, and who gets none calls.
 CREATE FUNCTION forbear.call_claimer(p_for_wakes boolean DEFAULT false) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
 DECLARE
     v_now timestamptz := forbear.now();
 BEGIN
