@@ -289,7 +289,10 @@ def test_what_is_deployed_is_what_was_reviewed(file: str) -> None:
 def test_cdks_own_rules_both_packs_and_cfn_lint_find_nothing(tmp_path: Path, stack: str) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "CDK_VALIDATION"}
     chosen = {"aws:cdk:bundling-stacks": []} | STACKS[stack]
-    script = "import json, sys; from infra.synth import check; check(json.loads(sys.argv[1]), sys.argv[2])"
+    script = (
+        "import json, sys; from pathlib import Path; from infra.synth import check;"
+        " check(json.loads(sys.argv[1]), Path(sys.argv[2]))"
+    )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", script, json.dumps(chosen), str(tmp_path)],
         env=environment,
