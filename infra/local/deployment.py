@@ -27,7 +27,7 @@ FUNCTIONS = (
     FunctionSpec(name="manage", handler="manage.handler", timeout_s=29, memory_mb=512, max_environments=2, queue_s=29),
     FunctionSpec(name="replay", handler="replay.handler", timeout_s=60, memory_mb=512, max_environments=1, queue_s=60),
     FunctionSpec(name=CLAIMER, handler="claimer.handler", timeout_s=900, memory_mb=1769, max_environments=4),
-    FunctionSpec(name=MAINTENANCE, handler="maintain.handler", timeout_s=300, memory_mb=256, max_environments=1),
+    FunctionSpec(name=MAINTENANCE, handler="maintain.handler", timeout_s=900, memory_mb=256, max_environments=1),
 )
 SCHEDULES = (
     Schedule(name=TICK, expression="rate(1 minute)", function=CLAIMER, input='{"forbear": "tick"}'),
