@@ -13,6 +13,7 @@ from typing import Any
 import uvloop
 from aws_lambda_powertools.logging import Logger
 
+from forbear.data_keys import DataKeys
 from forbear.db import Target
 from forbear.guard import Guard
 from forbear.loop import ClaimLoop, Limits
@@ -21,6 +22,7 @@ from forbear.metrics import Collector
 from forbear.sender.lean import LeanSender
 from forbear.settings import Settings, settings
 from forbear.store import Store
+from forbear.vault import Purpose
 from forbear.waking import AwsWaking, invoke_maintenance
 
 logger = Logger(service="forbear-claimer")
@@ -32,7 +34,7 @@ runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 @cache
 def _store() -> Store:
-    return Store(Target.of(settings()))
+    return Store(Target.of(settings()), DataKeys.of(settings(), Purpose.SECRETS))
 
 
 @cache

@@ -15,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 
 from infra.local.deployment import bring_up, url_as
 from infra.local.postgres import EmbeddedPostgres
+from tests.functions.builders import KEY_FILE, key_file
 
 type Connection = psycopg.Connection[tuple[Any, ...]]
 TEMPLATE = "forbear_template"
@@ -41,7 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SERVER] = server, folder
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {TEMPLATE}")
-    bring_up(server.url(TEMPLATE))
+    os.environ[KEY_FILE] = str(Path(folder.name) / "key")
+    bring_up(server.url(TEMPLATE), key_file())
     os.environ[SERVER_URL] = server.url("")
 
 

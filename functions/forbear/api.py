@@ -134,8 +134,8 @@ def invalid(error: ValidationError) -> Problem:
 def respond(event: Mapping[str, Any], operations: Mapping[str, Operation], context: Any) -> dict[str, Any]:
     """Answer an event by the operation for its route key (for a function URL: for its method), in time.
 
-    Nothing escapes: a Problem becomes its document, an unreachable database 503, and what nobody foresaw is logged and
-    becomes 500.
+    Nothing escapes: a Problem becomes its document, a database or key that cannot be used 503, and what nobody foresaw
+    is logged and becomes 500.
 
     Args:
         event: AWS's.
@@ -158,9 +158,9 @@ def respond(event: Mapping[str, Any], operations: Mapping[str, Operation], conte
     except Problem as problem:
         return _problem(problem)
     except Unavailable as error:
-        logger.warning("database unavailable", exc_info=error)
+        logger.warning("%s unavailable", error.what, exc_info=error)
         done = "nothing was done" if error.nothing_done else "whether this was done is not known"
-        detail = f"the database cannot be used now; {done}: try again"
+        detail = f"the {error.what} cannot be used now; {done}: try again"
         return _problem(Problem(503, detail, headers={"retry-after": str(RETRY_AFTER_S)}))
     except Exception:
         logger.exception("unforeseen error")

@@ -69,7 +69,12 @@ class Unavailable(Exception):
     Args:
         message: why.
         nothing_done: it is certain that nothing was stored. Otherwise nobody knows.
+
+    Attributes:
+        what: what cannot be used.
     """
+
+    what = "database"
 
     def __init__(self, message: str, *, nothing_done: bool = False) -> None:
         super().__init__(message)

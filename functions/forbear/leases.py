@@ -17,7 +17,9 @@ from forbear.policy.breaker import Breaker, BreakerState
 from forbear.policy.control import Control, Trouble
 from forbear.policy.model import Policy
 from forbear.policy.verdict import Progress
+from forbear.sealed import open_headers, open_secret
 from forbear.sender import Request
+from forbear.vault import Keyring
 
 USER_AGENT = f"Forbear/{__version__}"
 # A claimer starts a request within this time of its claim or gives the delivery back; the lease's margin of 30 s (see
@@ -27,6 +29,13 @@ START_WITHIN_S = 10.0
 
 class Unsendable(Exception):
     """A delivery that no attempt can be made of: its endpoint's secrets, URL or headers cannot be used."""
+
+
+class UnknownKey(Unsendable):
+    """The endpoint's secrets or headers are sealed by a data key that is not at hand; somebody may have just added it.
+
+    Asking for the data keys once more tells.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +95,15 @@ class Lease:
 
 
 @lru_cache(maxsize=4096)
-def parse_endpoint(text: str) -> tuple[Endpoint | Unsendable, Policy]:
-    """Read the claim's `endpoint` column: URL, headers, policy and live secrets as JSON.
+def parse_endpoint(text: str, endpoint_id: UUID, keyring: Keyring) -> tuple[Endpoint | Unsendable, Policy]:
+    """Read the claim's `endpoint` column: URL, sealed headers, policy and sealed live secrets as JSON.
 
     What cannot be used gives an `Unsendable`, and the policy all the same (the default one if that is at fault).
+
+    Args:
+        text: the JSON.
+        endpoint_id: what it is of. Secrets and headers of another endpoint cannot be opened.
+        keyring: opens them, once for as long as all three arguments stay the same.
     """
     raw = json.loads(text)
     try:
@@ -98,8 +112,15 @@ def parse_endpoint(text: str) -> tuple[Endpoint | Unsendable, Policy]:
         return Unsendable(f"the endpoint's policy cannot be used: {error}"), Policy()
     try:
         url = urls.parse(raw["url"], allow_http=True)  # whether http may be is asked when the URL is set
-        headers = tuple((name.encode("ascii"), value.encode("ascii")) for name, value in raw["headers"].items())
-        keys = tuple(signing.parse_secret(secret) for secret in raw["secrets"] or ())
+        sealed = raw["secrets"] or ()
+        if not all(keyring.knows(one) for one in (*sealed, raw["headers"]) if one is not None):
+            return UnknownKey(
+                "the endpoint's secret or headers are sealed by a data key that is not in the database: put it back, or"
+                " rotate the secret and set the headers anew"
+            ), policy
+        opened = open_headers(keyring, endpoint_id, raw["headers"])
+        headers = tuple((name.encode("ascii"), value.encode("ascii")) for name, value in opened.items())
+        keys = tuple(signing.parse_secret(open_secret(keyring, endpoint_id, one)) for one in sealed)
     except (ValueError, TypeError, AttributeError) as error:
         return Unsendable(str(error)), policy
     if not keys:

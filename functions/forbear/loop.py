@@ -8,6 +8,7 @@ results over, so that batches grow by themselves while the database is busy. Kno
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -131,6 +132,7 @@ class ClaimLoop:
         if not await self._begin(only_if_alone, sweeping):
             return self.tally
         try:
+            await self._get_keys()
             handed_on = False
             while time.monotonic() < self._end - ABANDON_BEFORE_END_S:
                 over = self._stopping or time.monotonic() > stop_at
@@ -142,7 +144,7 @@ class ClaimLoop:
                 try:
                     asleep = await self._turn(claiming=not over)
                 except Unavailable as error:
-                    logger.warning("database unavailable: %s", error)
+                    logger.warning("%s unavailable: %s", error.what, error)
                     await self._wait(LATER_S)
                     continue
                 if asleep:
@@ -188,6 +190,22 @@ class ClaimLoop:
                     raise
                 logger.info("the database is waited for: %s", error)
             await self._wait(LATER_S)
+
+    async def _get_keys(self) -> None:
+        """Have what opens secrets, before anything is claimed. As patiently, and marked and ticking meanwhile."""
+        patient_until = time.monotonic() + min(PATIENT_FOR_S, (self._end - time.monotonic()) / 2)
+        while True:
+            try:
+                await self._store.keyring()
+            except Unavailable as error:
+                if self._stopping or time.monotonic() > patient_until:
+                    raise
+                logger.warning("%s unavailable, nothing is claimed: %s", error.what, error)
+            else:
+                return
+            await self._wait(LATER_S)
+            with contextlib.suppress(Unavailable):
+                await self._store.stay_awake(self.id, MARK_FOR_S)
 
     async def _tick_on(self) -> None:
         # What is not known to tick is told again by the next claimer.

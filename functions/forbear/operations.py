@@ -146,7 +146,11 @@ OPERATIONS: Final[Mapping[str, Described]] = {
         details="Its failures and openings are forgotten, and so is the wait that a Retry-After asked for.",
     ),
     "GET /v1/endpoints/{id}/secret": Described(
-        "read_secret", "Show an endpoint's secret, and the earlier ones that still sign", {200: (endpoints.Secrets,)}
+        "read_secret",
+        "Show an endpoint's secret, and the earlier ones that still sign",
+        {200: (endpoints.Secrets,)},
+        (404, 409, 422),
+        details="409: what is kept of one of them was altered and cannot be opened. Rotate it.",
     ),
     "POST /v1/endpoints/{id}/rotate-secret": Described(
         "rotate_secret",
@@ -155,7 +159,8 @@ OPERATIONS: Final[Mapping[str, Described]] = {
         (400, 404, 409, 422),
         body=endpoints.SecretIn,
         body_needed=False,
-        details="The one before signs for 24 hours more, beside the new one. 409: five sign already, or the secret is "
+        details="The one before signs for 24 hours more, beside the new one; what was altered and cannot be opened is "
+        "dropped. 409: five sign already, or the secret is "
         "one of them.",
     ),
     "POST /v1/endpoints/{id}/test": Described(

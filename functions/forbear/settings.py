@@ -42,6 +42,10 @@ class Settings(BaseModel):
         default=False,
         description="Whether the password is an IAM authentication token, made anew for each connection.",
     )
+    key: str | None = Field(
+        default=None,
+        description="What secrets are encrypted under: the ARN of a KMS key, or the path of a key file.",
+    )
     master_secret: str | None = Field(
         default=None, description="ARN of the secret with the database's master user, for migrations."
     )

@@ -19,6 +19,7 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
+from forbear.data_keys import DataKeys
 from forbear.db import (
     MAKE_PARTITIONS,
     Target,
@@ -28,9 +29,10 @@ from forbear.db import (
     is_missing_partition,
     statement,
 )
-from forbear.leases import Lane, Lease, control_json, parse_control, parse_endpoint
+from forbear.leases import Lane, Lease, UnknownKey, control_json, parse_control, parse_endpoint
 from forbear.policy.control import Control
 from forbear.policy.verdict import Progress
+from forbear.vault import Keyring, KeyUnavailable
 
 # No statement of the claimer's takes a second; one that does not answer in this time never will.
 PATIENCE_S = 15.0
@@ -124,11 +126,16 @@ class Store:
 
     Args:
         target: the database, or just its URL.
+        data_keys: what opens the endpoints' secrets and headers.
         monotonic: seconds from any point on, like `time.monotonic`; a simulation's go by its own time.
     """
 
-    def __init__(self, target: Target | str, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, target: Target | str, data_keys: DataKeys, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self.monotonic = monotonic
+        self._data_keys = data_keys
+        self._keyring: Keyring | None = None
         self._target = Target(target) if isinstance(target, str) else target
         self._connection: psycopg.AsyncConnection[DictRow] | None = None
         self._turn = asyncio.Lock()
@@ -141,23 +148,44 @@ class Store:
             raise RuntimeError("the database has not been asked yet")
         return self._clock + timedelta(seconds=self.monotonic() - self._at)
 
+    async def keyring(self) -> Keyring:
+        """What opens secrets and headers; read from the database when it is not there yet.
+
+        Raises:
+            KeyUnavailable: it cannot be had.
+        """
+        if self._keyring is None:
+            # Unwrapping waits for another service: requests are in flight meanwhile.
+            self._keyring = await asyncio.to_thread(self._data_keys.ring, await self._rows(*self._data_keys.statement))
+        return self._keyring
+
     async def claim(self, slots: int, payload_bytes: int, free: int | None = None) -> list[Lease]:
         """Lease due deliveries: at most `slots`, with about `payload_bytes` of payload.
+
+        Without a keyring nothing is claimed. If an endpoint needs a data key that has come since the keyring was read,
+        it is read again; if that fails, what was claimed is given back.
 
         Args:
             slots: how many at most.
             payload_bytes: of how many bytes in all; one is let through in any case.
             free: the claimer's free slots, from which a lane's share is reckoned; None: as many as `slots`.
+
+        Raises:
+            Unavailable: the database cannot be reached.
+            KeyUnavailable: the keyring cannot be had.
         """
+        keyring = await self.keyring()
         began = self.monotonic()
         rows = await self._rows("SELECT * FROM forbear.claim(%s, %s, 200, %s)", (slots, payload_bytes, free))
-        known: dict[UUID, Lane] = {}
-        for row in rows:
-            if row["endpoint"] is not None:
-                endpoint, policy = parse_endpoint(row["endpoint"])
-                control = parse_control(row["control"])
-                known[row["endpoint_id"]] = Lane(row["endpoint_id"], endpoint, policy, control, row["in_flight"])
-        return [_lease(row, known[row["endpoint_id"]], began) for row in rows]
+        leases = _leases(rows, keyring, began)
+        if any(isinstance(lease.lane.endpoint, UnknownKey) for lease in leases):
+            self._keyring = None
+            try:
+                leases = _leases(rows, await self.keyring(), began)
+            except KeyUnavailable:
+                await self.settle([Result(one, "return", None, 0.0, limited=False, attempt=None) for one in leases])
+                raise
+        return leases
 
     async def settle(
         self,
@@ -337,6 +365,16 @@ class Store:
 
 
 _NONE_MADE = Attempt("", 0.0, 0.0, "", None, b"", None, b"", b"", None, "", None, retry_after_honoured=False)
+
+
+def _leases(rows: Sequence[DictRow], keyring: Keyring, began: float) -> list[Lease]:
+    known: dict[UUID, Lane] = {}
+    for row in rows:
+        if row["endpoint"] is not None:
+            endpoint, policy = parse_endpoint(row["endpoint"], row["endpoint_id"], keyring)
+            control = parse_control(row["control"])
+            known[row["endpoint_id"]] = Lane(row["endpoint_id"], endpoint, policy, control, row["in_flight"])
+    return [_lease(row, known[row["endpoint_id"]], began) for row in rows]
 
 
 def _lease(row: DictRow, lane: Lane, began: float) -> Lease:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hmac
 import os
 from collections.abc import Mapping
@@ -36,6 +37,8 @@ class Purpose(StrEnum):
 
 class KeyUnavailable(Unavailable):
     """The data keys cannot be had, so nothing that needs one was done; the message says why and what to do."""
+
+    what = "encryption key"
 
     def __init__(self, message: str) -> None:
         super().__init__(message, nothing_done=True)
@@ -113,17 +116,29 @@ class FileWrapping:
 
 
 def make_key_file(path: Path) -> None:
-    """Make a key file that only its owner can read, unless there is one.
+    """Make a key file that only its owner can read, unless there is one. Of two at once, one makes it.
+
+    It is there as a whole or not at all, and on the disk before anything is encrypted by it.
 
     Raises:
         OSError: the file cannot be written.
     """
+    unnamed = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
+    file = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return
-    with os.fdopen(file, "wb") as opened:
-        opened.write(base64.b64encode(os.urandom(KEY_BYTES)))
+        with os.fdopen(file, "wb") as opened:
+            opened.write(base64.b64encode(os.urandom(KEY_BYTES)))
+            opened.flush()
+            os.fsync(opened.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(unnamed, path)
+    finally:
+        unnamed.unlink()
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 class KmsWrapping:
@@ -205,8 +220,7 @@ class Keyring:
 
     def knows(self, sealed: str) -> bool:
         """Whether a sealed text names a data key that is here; another process may have added one."""
-        number = sealed.partition(".")[0]
-        return number.isdecimal() and int(number) in self._keys
+        return sealed.partition(".")[0] in map(str, self._keys)
 
     def mac(self, message: bytes) -> bytes:
         """The HMAC-SHA256 (RFC 2104) of a message by the oldest key, which is never taken away: 32 bytes."""

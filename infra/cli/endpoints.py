@@ -88,7 +88,11 @@ FACTS: Columns = {
     "url": "url",
     "types": "event_types",
     "description": "description",
-    "headers": lambda endpoint: [f"{name}: {value}" for name, value in endpoint["headers"].items()],
+    "headers": lambda endpoint: (
+        ["were altered in the database, set them anew"]
+        if endpoint["headers"] is None
+        else [f"{name}: {value}" for name, value in endpoint["headers"].items()]
+    ),
     "preset": "preset",
     "circuit": "circuit.state",
     "since": "circuit.since",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from infra.local.stack import LocalStack
 
 DATA = Path(".forbear")
+KEY = "key"
 API_PORT = 8400
 REPLAY_PORT = 8401
 STREAM_SHARE = 0.45
@@ -69,7 +70,9 @@ def up(
     replay_port: Annotated[
         int, typer.Option(min=0, max=65535, help="The replay function URL's port; 0: any free one.")
     ] = REPLAY_PORT,
-    data: Annotated[Path, typer.Option(help="Where the database lives between runs.")] = DATA,
+    data: Annotated[
+        Path, typer.Option(help="Where the database lives between runs, and the key that its secrets are encrypted by.")
+    ] = DATA,
     database_url: Annotated[
         str | None, typer.Option(help="Use this PostgreSQL (18 or later) and not the embedded one.")
     ] = None,
@@ -126,7 +129,7 @@ async def _up(
     async with (
         _database(folder, url, [database_died, stop]) as (database, shown),
         _log(folder) as log,
-        _stack(database, ports, presets, log, own_users=url is None) as stack,
+        _stack(database, folder / KEY, ports, presets, log, own_users=url is None) as stack,
     ):
         note = folder / "up.json"
         note.write_text(
@@ -177,7 +180,8 @@ async def _database(folder: Path, url: str | None, on_death: list[asyncio.Event]
 
     from forbear.migrations import MigrationError, migrate  # noqa: PLC0415
     from forbear.roles import RolesError  # noqa: PLC0415
-    from infra.local.deployment import bring_up  # noqa: PLC0415
+    from forbear.vault import KeyUnavailable  # noqa: PLC0415
+    from infra.local.deployment import bring_up, make_keys  # noqa: PLC0415
     from infra.local.postgres import EmbeddedPostgres, PostgresError  # noqa: PLC0415
 
     server = EmbeddedPostgres(folder / "postgres") if url is None else None
@@ -185,17 +189,18 @@ async def _database(folder: Path, url: str | None, on_death: list[asyncio.Event]
     try:
         if server is not None:
             await asyncio.to_thread(server.start)
-            bring_up(server.url())
+            bring_up(server.url(), folder / KEY)
             watching = asyncio.create_task(_watch(server, on_death))
             yield server.url(), f"embedded PostgreSQL, {server.data}"
         elif url is not None:
             # Roles are the whole server's: on somebody else's we make none.
             with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
                 migrate(connection)
+                make_keys(connection, folder / KEY)
             yield url, f"{url.rpartition('@')[2]}, where every function works as the one user given"
     except PostgresError as error:
         raise CannotStart(str(error)) from error
-    except (MigrationError, RolesError) as error:
+    except (MigrationError, RolesError, KeyUnavailable) as error:
         raise CannotStart(str(error)) from error
     except psycopg.Error as error:
         raise CannotStart(f"the database cannot be used: {' '.join(str(error).split())}") from error
@@ -222,7 +227,7 @@ async def _log(folder: Path) -> AsyncIterator[IO[str]]:
 
 @contextlib.asynccontextmanager
 async def _stack(
-    database: str, ports: tuple[int, int], presets: Path | None, log: IO[str], *, own_users: bool
+    database: str, key: Path, ports: tuple[int, int], presets: Path | None, log: IO[str], *, own_users: bool
 ) -> AsyncIterator["LocalStack"]:
     """The local stack, running; its functions' output goes to the log, errors in a line each to the terminal."""
     from infra.local.deployment import CLAIMER, local_stack  # noqa: PLC0415 - help must answer at once
@@ -241,6 +246,7 @@ async def _stack(
     environment = {} if presets is None else {"FORBEAR_PRESETS": str(presets)}
     stack = local_stack(
         database,
+        key,
         own_users=own_users,
         ports=Ports(api=ports[0], replay=ports[1]),
         environment=environment,

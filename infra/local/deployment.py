@@ -5,13 +5,17 @@ Owns what the CDK stack says for AWS: names, limits, database users and settings
 
 import hmac
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import psycopg
 
+from forbear.data_keys import DataKeys, make_data_keys
 from forbear.migrations import migrate
 from forbear.roles import ROLE_OF, ROLES, make_roles, owning
 from forbear.routes import ROUTES
+from forbear.vault import Purpose, make_key_file, wrapping
 from infra.local.gateway import Route
 from infra.local.pool import FunctionSpec, LineSink
 from infra.local.scheduler import Schedule
@@ -35,19 +39,43 @@ SCHEDULES = (
 )
 
 
-def bring_up(database_url: str) -> None:
-    """Make the roles, with `passwords`, and bring the schema up to date, on a server of our own.
+def bring_up(database_url: str, key: Path) -> None:
+    """Make the roles, with `passwords`, bring the schema up to date, and make the keys, on a server of our own.
 
     Args:
         database_url: the superuser's PostgreSQL connection URL, with its password.
+        key: the key file.
 
     Raises:
         MigrationError, RolesError: that cannot be done; nothing was changed.
+        KeyUnavailable: the database was made with another key file.
     """
     with psycopg.connect(database_url, autocommit=True, connect_timeout=5) as connection:
         make_roles(connection, passwords(database_url))
         with owning(connection):
             migrate(connection)
+            make_keys(connection, key)
+
+
+def make_keys(connection: psycopg.Connection[Any], key: Path) -> None:
+    """Make the key file and the data keys, unless they are there; then they are tried.
+
+    A database that has data keys gets no new key file, which could only be a wrong one.
+
+    Args:
+        connection: to a migrated database, in autocommit mode, as the schema's owner.
+        key: the key file.
+
+    Raises:
+        KeyUnavailable: the key file cannot be used, or is not the one that the database was made with.
+        OSError: the key file cannot be written.
+    """
+    known = [DataKeys(purpose, lambda: wrapping(str(key))) for purpose in Purpose]
+    if not any(keys.rows(connection) for keys in known):
+        make_key_file(key)
+    make_data_keys(connection, wrapping(str(key)))
+    for keys in known:
+        keys.ring(keys.rows(connection))
 
 
 def url_as(database_url: str, role: str) -> str:
@@ -74,6 +102,7 @@ def passwords(database_url: str) -> dict[str, str]:
 
 def local_stack(
     database_url: str,
+    key: Path,
     *,
     own_users: bool = True,
     ports: Ports | None = None,
@@ -85,6 +114,7 @@ def local_stack(
 
     Args:
         database_url: PostgreSQL connection URL.
+        key: the key file that the database was made with.
         own_users: whether each function connects as its own role, made by `bring_up`; otherwise all of them connect
             as the URL's user.
         ports: where to listen.
@@ -104,6 +134,7 @@ def local_stack(
         schedules=SCHEDULES,
         environment={
             "FORBEAR_DATABASE_URL": database_url,
+            "FORBEAR_KEY": str(key.absolute()),  # functions run in a folder of their own
             "FORBEAR_ALLOW_HTTP": "true",
             "FORBEAR_ALLOW_NETWORKS": "127.0.0.0/8,::1/128",
             "FORBEAR_CLAIMER_FUNCTION": CLAIMER,

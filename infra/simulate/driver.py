@@ -19,10 +19,12 @@ from random import Random
 from typing import Final
 
 from forbear.attempting import Attempted
+from forbear.data_keys import DataKeys
 from forbear.leases import Lease
 from forbear.policy.model import Policy
 from forbear.settling import Settling, Tally
 from forbear.store import Store
+from forbear.vault import Purpose
 from infra.simulate.arrivals import arrivals
 from infra.simulate.flights import Flights
 from infra.simulate.pace import Pace
@@ -30,7 +32,7 @@ from infra.simulate.receivers import Working
 from infra.simulate.reins import Reins
 from infra.simulate.scenarios import Scenario
 from infra.simulate.series import Counts, Run
-from infra.simulate.world import PAYLOAD, World, world
+from infra.simulate.world import PAYLOAD, Bare, World, world
 
 # Far more slots than the claims ever fill; it is their bytes that bound one.
 SLOTS: Final = 200_000
@@ -105,7 +107,7 @@ class _Course:
         self._drops = policy.breaker is not None and policy.breaker.dead_letter
         self._now = 0.0
         self._before = -1.0  # the step before this one
-        self._store = Store(url, lambda: self._now)
+        self._store = Store(url, DataKeys(Purpose.SECRETS, Bare), lambda: self._now)
         self._tally = Tally()
         self._settling = Settling(self._store, self._tally)
         self._ready_s = math.inf  # when the lane may give more of what is due

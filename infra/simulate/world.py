@@ -7,8 +7,8 @@ arrives. Deliveries are claimed and settled by Forbear's own code, which does no
 from __future__ import annotations
 
 import asyncio
-import json
 import math
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,9 +21,12 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
+from forbear.data_keys import DataKeys
 from forbear.db import statement
 from forbear.policy.model import Policy
+from forbear.sealed import seal_secret
 from forbear.signing import generate_secret
+from forbear.vault import KEY_BYTES, Purpose
 
 START: Final = datetime(2030, 1, 1, tzinfo=UTC)
 """When every simulation begins, by the database's clock."""
@@ -34,6 +37,18 @@ AHEAD: Final = 5_000  # arrivals that are put in at once
 _NUMBER: Final = (1 << 48) - 1
 
 type Connection = psycopg.AsyncConnection[DictRow]
+
+
+class Bare:
+    """No key outside: a data key lies in a simulation's database as it is, and there is nothing to keep."""
+
+    def new_key(self, purpose: Purpose) -> bytes:  # noqa: ARG002 - as in forbear.vault.Wrapping
+        """Make a data key."""
+        return os.urandom(KEY_BYTES)
+
+    def unwrap(self, wrapped: bytes, purpose: Purpose) -> bytes:  # noqa: ARG002
+        """Give it as it is."""
+        return wrapped
 
 
 def at(seconds: float) -> datetime:
@@ -184,24 +199,31 @@ async def _connect(url: str) -> Connection:
 
 
 async def _endpoint(connection: Connection, policy: Policy) -> UUID:
-    """Store an endpoint as the API does."""
+    """Store an endpoint as the API does, by a data key of the simulation's own."""
+    made = {"purpose": Purpose.SECRETS.value, "wrapped": Bare().new_key(Purpose.SECRETS)}
+    await connection.execute("DELETE FROM forbear.data_keys")
+    await connection.execute(statement("make_data_key"), made)
+    data_keys = DataKeys(Purpose.SECRETS, Bare)
+    keyring = data_keys.ring(await (await connection.execute(*data_keys.statement)).fetchall())
+    row = await (await connection.execute("SELECT forbear.new_id() AS id")).fetchone()
+    if row is None:
+        raise RuntimeError("the simulation's database gives no id")
+    endpoint_id = UUID(str(row["id"]))
     parameters: dict[str, Any] = {
+        "id": endpoint_id,
         "tenant": TENANT,
         "url": "https://receiver.example/",
         "event_types": ["*"],
         "description": "",
-        "headers": json.dumps({}),
+        "headers": None,
         "policy": policy.model_dump_json(),
         "paused": False,
-        "secret": generate_secret(),
+        "secret": seal_secret(keyring, endpoint_id, generate_secret()),
     }
     async with connection.transaction():
         await connection.execute(statement("tenant_row"), parameters)
-        cursor = await connection.execute(statement("create_endpoint"), parameters)
-        row = await cursor.fetchone()
-    if row is None:
-        raise RuntimeError("the endpoint could not be stored in the simulation's database")
-    return UUID(str(row["id"]))
+        await connection.execute(statement("create_endpoint"), parameters)
+    return endpoint_id
 
 
 @cache

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import statistics
 import tempfile
@@ -25,14 +26,14 @@ import uvloop
 
 from forbear.guard import Guard
 from forbear.loop import ClaimLoop, Limits
-from forbear.migrations import migrate
 from forbear.sender import Request, Response
 from forbear.sender.lean import LeanSender
 from forbear.store import Store
+from infra.local.deployment import bring_up
 from infra.local.postgres import EmbeddedPostgres
 from tests.bench.bench_drain import NoWaking
 from tests.bench.receiver import receiver
-from tests.functions.builders import make_endpoint, post
+from tests.functions.builders import KEY_FILE, data_keys, key_file, make_endpoint, post
 
 type Connection = psycopg.Connection[Any]
 
@@ -82,7 +83,7 @@ def claims(connection: Connection, rounds: int) -> list[float]:
 
 async def first_attempts(url: str, connection: Connection, rounds: int) -> list[float]:
     """Milliseconds from an event's commit to the begin of its first attempt, while a claimer is awake."""
-    store, sender = Store(url), Timed()
+    store, sender = Store(url, data_keys()), Timed()
     loop = ClaimLoop(store, sender, NoWaking(), Limits(linger_s=600), random.Random(1))
     running = asyncio.create_task(loop.run(600))
     took = []
@@ -121,8 +122,9 @@ def main() -> None:
         server = EmbeddedPostgres(Path(folder))
         server.start()
         try:
+            os.environ[KEY_FILE] = f"{folder}/key"
+            bring_up(server.url(), key_file())
             with psycopg.connect(server.url(), autocommit=True) as connection:
-                migrate(connection)
                 dead = make_endpoint(connection, tenant="dead", url=f"{target}/dead")
                 make_endpoint(connection, tenant="healthy", url=f"{target}/healthy")
                 claims(connection, 20)

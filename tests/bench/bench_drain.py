@@ -26,12 +26,12 @@ import uvloop
 
 from forbear.guard import Guard
 from forbear.loop import ClaimLoop, Limits
-from forbear.migrations import migrate
 from forbear.sender.lean import LeanSender
 from forbear.store import Store
+from infra.local.deployment import bring_up
 from infra.local.postgres import EmbeddedPostgres
 from tests.bench.receiver import receiver
-from tests.functions.builders import make_endpoint, post
+from tests.functions.builders import KEY_FILE, data_keys, key_file, make_endpoint, post
 
 
 class NoWaking:
@@ -49,7 +49,7 @@ class NoWaking:
 
 async def drain(url: str, events: int) -> dict[str, float]:
     """Run one claimer until the backlog is gone."""
-    store, sender = Store(url), LeanSender(Guard((ip_network("127.0.0.0/8"),)))
+    store, sender = Store(url, data_keys()), LeanSender(Guard((ip_network("127.0.0.0/8"),)))
     loop = ClaimLoop(store, sender, NoWaking(), Limits(linger_s=0.0), random.Random(1))
     began, cpu = time.perf_counter(), time.process_time()
     tally = await loop.run(300)
@@ -76,8 +76,9 @@ def main() -> None:
         server = EmbeddedPostgres(Path(folder))
         server.start()
         try:
+            os.environ[KEY_FILE] = f"{folder}/key"
+            bring_up(server.url(), key_file())
             with psycopg.connect(server.url(), autocommit=True) as connection:
-                migrate(connection)
                 settings = {
                     setting: connection.execute(f"SHOW {setting}").fetchone()[0]  # type: ignore[index]
                     for setting in ("server_version", "fsync", "synchronous_commit", "full_page_writes")

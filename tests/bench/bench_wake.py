@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -21,6 +22,7 @@ import psycopg
 from infra.local.deployment import bring_up
 from infra.local.postgres import EmbeddedPostgres
 from tests.e2e.world import running, until
+from tests.functions.builders import KEY_FILE, key_file
 
 
 async def measure(url: str, events: int) -> list[float]:
@@ -55,7 +57,8 @@ def main() -> None:
         server = EmbeddedPostgres(Path(folder))
         server.start()
         try:
-            bring_up(server.url())
+            os.environ[KEY_FILE] = f"{folder}/key"
+            bring_up(server.url(), key_file())
             took = sorted(asyncio.run(measure(server.url(), arguments.events)))
         finally:
             server.stop()

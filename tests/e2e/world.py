@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from infra.local.deployment import local_stack
 from infra.local.serving import Listener
 from infra.local.stack import LocalStack
+from tests.functions.builders import key_file
 
 PATIENCE_S = 40.0
 QUICK = {"schedule": {"kind": "ladder", "gaps_s": [0.05, 0.05, 0.05], "jitter": {"kind": "none"}}}
@@ -141,7 +142,7 @@ async def running(
     database_url: str, environment: dict[str, str] | None = None, *, own_users: bool = True
 ) -> AsyncIterator[World]:
     """A world on a fresh database."""
-    stack = local_stack(database_url, environment=environment, own_users=own_users)
+    stack = local_stack(database_url, key_file(), environment=environment, own_users=own_users)
     receiver = Receiver()
     listener = Listener("127.0.0.1")
     await listener.start(receiver)

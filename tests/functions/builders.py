@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import os
 from collections.abc import Coroutine
+from functools import cache
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
 
+from forbear.data_keys import DataKeys
 from forbear.event_types import matching_patterns
 from forbear.policy.model import Policy
+from forbear.sealed import seal_headers, seal_secret
 from forbear.signing import generate_secret
+from forbear.vault import Keyring, Purpose, wrapping
 
 type Connection = psycopg.Connection[Any]
+
+# Names the key file of this run's databases.
+KEY_FILE = "FORBEAR_TEST_KEY"
+
+
+def key_file() -> Path:
+    """The key file that this run's databases are made with."""
+    return Path(os.environ[KEY_FILE])
+
+
+@cache
+def data_keys() -> DataKeys:
+    """What opens the secrets in this run's databases."""
+    return DataKeys(Purpose.SECRETS, lambda: wrapping(str(key_file())))
+
+
+def keyring_of(connection: Connection) -> Keyring:
+    """The keyring of a connection's database."""
+    return data_keys().ring(data_keys().rows(connection))
 
 
 def make_endpoint(
@@ -30,17 +54,20 @@ def make_endpoint(
     """Store an endpoint with its lane, subscriptions and secret. Gives its id."""
     parsed = Policy.model_validate(policy or {})
     endpoint_id = uuid4()
+    keyring = keyring_of(connection)
+    sealed = seal_secret(keyring, endpoint_id, secret or generate_secret())
+    row = (tenant, url, list(event_types), seal_headers(keyring, endpoint_id, headers or {}), parsed.model_dump_json())
     with connection.transaction():
         connection.execute(
             "INSERT INTO forbear.endpoints (id, tenant, url, event_types, headers, policy) VALUES (%s,%s,%s,%s,%s,%s)",
-            (endpoint_id, tenant, url, list(event_types), json.dumps(headers or {}), parsed.model_dump_json()),
+            (endpoint_id, *row),
         )
         connection.execute("INSERT INTO forbear.lanes (endpoint_id, tenant) VALUES (%s, %s)", (endpoint_id, tenant))
         for pattern in event_types:
             connection.execute("INSERT INTO forbear.subscriptions VALUES (%s, %s, %s)", (tenant, pattern, endpoint_id))
         connection.execute(
             "INSERT INTO forbear.secrets (endpoint_id, secret) VALUES (%s, %s)",
-            (endpoint_id, secret or generate_secret()),
+            (endpoint_id, sealed),
         )
     return endpoint_id
 

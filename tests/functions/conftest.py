@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from forbear.manage import backend
 from forbear.settings import Settings, settings
+from tests.functions.builders import key_file
 
 # Each entry point keeps its connection behind a cached function `database`.
 ENTRY_POINTS = ("ingest", "claimer", "replay", "manage", "migrate", "maintain")
@@ -26,6 +28,7 @@ def handlers(
 ) -> Iterator[pytest.MonkeyPatch]:
     """Points the entry points at this test's database; the monkeypatch it gives may set more of their environment."""
     monkeypatch.setenv("FORBEAR_DATABASE_URL", database_url if role is None else url_of(role))
+    monkeypatch.setenv("FORBEAR_KEY", str(key_file()))
     forget()
     yield monkeypatch
     forget()
@@ -34,6 +37,7 @@ def handlers(
 def forget() -> None:
     """Make the entry points read their environment and connect anew."""
     settings.cache_clear()
+    backend._data_keys.cache_clear()
     for name in ENTRY_POINTS:
         database = getattr(sys.modules.get(name), "database", None)
         if database is not None:

@@ -11,7 +11,7 @@ import psycopg
 
 from forbear.store import Attempt, Result, Store
 from infra.local.deployment import url_as
-from tests.functions.builders import run
+from tests.functions.builders import data_keys, run
 
 type Connection = psycopg.Connection[Any]
 
@@ -122,7 +122,7 @@ def attempt_all(database_url: str, outcome: str) -> list[UUID]:
     """Claim what is due, 500 deliveries at most, and settle all of it as delivered, dead or retry. Gives their ids."""
 
     async def work() -> list[UUID]:
-        store = Store(url_as(database_url, "forbear_claimer"))
+        store = Store(url_as(database_url, "forbear_claimer"), data_keys())
         leases = await store.claim(500, 1 << 20)
         reason = "permanent" if outcome == "dead" else None
         verdict = {"delivered": "success", "dead": "permanent", "retry": "retry"}[outcome]

@@ -15,6 +15,7 @@ from forbear.policy.verdict import ErrorClass
 from forbear.sender import Request, Response
 from forbear.store import Outlook, Store
 from infra.local.deployment import url_as
+from tests.functions.builders import data_keys
 
 # Policies: one that tries again at once, and one whose retries a test does not meet.
 QUICK = {"schedule": {"kind": "ladder", "gaps_s": [0.01, 0.01, 0.01], "jitter": {"kind": "none"}}}
@@ -120,7 +121,7 @@ class Claimer:
         collector: Collector | None = None,
         **limits: Any,
     ) -> None:
-        self.store = store(url_as(url, "forbear_claimer"))
+        self.store = store(url_as(url, "forbear_claimer"), data_keys())
         self.sender = sender
         self.waking = waking()
         bounds = Limits(**({"linger_s": 0.0, "tick_s": 1.0} | limits))

@@ -24,7 +24,7 @@ from forbear.db import VERIFIED, Database, Target
 from forbear.rds_token import Credentials, rds_token
 from forbear.settings import InvalidSettings, Settings
 from forbear.store import Store
-from tests.functions.builders import one, run
+from tests.functions.builders import data_keys, one, run
 from tests.functions.gate import gate
 from tests.functions.test_database_tls import served_as
 
@@ -118,7 +118,7 @@ def test_the_token_is_what_signs_in(
             database.close()
 
             async def claim() -> int:
-                store = Store(target)
+                store = Store(target, data_keys())
                 leases = await store.claim(1, 1)
                 await store.aclose()
                 return len(leases)

@@ -16,7 +16,7 @@ from forbear.maintenance import EVERY
 from forbear.settings import Settings
 from forbear.store import Store
 from forbear.waking import invoke_maintenance
-from tests.functions.builders import move_clock, one, run
+from tests.functions.builders import data_keys, move_clock, one, run
 
 type Connection = psycopg.Connection[Any]
 
@@ -34,7 +34,7 @@ def told(url_of: Callable[[str], str]) -> Callable[[], bool]:
     """Asks as a claimer whether to call; each time a new one."""
 
     async def ask() -> bool:
-        store = Store(url_of("forbear_claimer"))
+        store = Store(url_of("forbear_claimer"), data_keys())
         try:
             return await store.must_call_maintenance(EVERY)
         finally:
@@ -68,7 +68,7 @@ def test_a_call_that_was_lost_is_made_again_within_minutes_but_not_each_second(
 
 def test_of_many_claimers_one_calls(url_of: Callable[[str], str]) -> None:
     async def ask() -> list[bool]:
-        stores = [Store(url_of("forbear_claimer")) for _ in range(8)]
+        stores = [Store(url_of("forbear_claimer"), data_keys()) for _ in range(8)]
         try:
             return await asyncio.gather(*(store.must_call_maintenance(EVERY) for store in stores))
         finally:

@@ -15,7 +15,7 @@ from forbear.policy.verdict import Answer, decide
 from forbear.sender import Response
 from forbear.settling import Settling, Tally
 from forbear.store import Store
-from tests.functions.builders import make_endpoint, post
+from tests.functions.builders import data_keys, make_endpoint, post
 from tests.functions.queue.leasing import control
 
 type Connection = psycopg.Connection[tuple[Any, ...]]
@@ -25,7 +25,7 @@ class Claimer:
     """A claimer without its loop."""
 
     def __init__(self, url: str) -> None:
-        self.store = Store(url)
+        self.store = Store(url, data_keys())
         self.settling = Settling(self.store, Tally())
 
     async def claim(self, number: int) -> list[Lease]:

@@ -1,11 +1,12 @@
-"""One endpoint's rows: found by what a request names, locked, and read as the API shows them.
+"""Endpoints' rows: found by what a request names, locked, and read as the API shows them.
 
 Owns what "there is no such endpoint" means: unknown, deleted, or another tenant's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -13,12 +14,19 @@ from forbear.api import ApiRequest, Problem
 from forbear.db import Connection, statement
 from forbear.ids import Prefix, encode
 from forbear.manage.asking import path_id, read_query
+from forbear.manage.backend import Backend
 from forbear.manage.circuits import circuit_of
 from forbear.manage.times import HIGHEST_ID
 from forbear.models.endpoints import EndpointOut
 from forbear.models.queries import Scope
 from forbear.policy.model import Policy
 from forbear.policy.presets import Preset, name_of
+from forbear.sealed import open_headers
+from forbear.vault import CannotOpen, Keyring
+
+logger = logging.getLogger(__name__)
+
+type Row = dict[str, Any]
 
 
 def target(request: ApiRequest) -> tuple[UUID, str | None]:
@@ -30,8 +38,8 @@ def target(request: ApiRequest) -> tuple[UUID, str | None]:
     return path_id(request, Prefix.ENDPOINT), read_query(Scope, request).tenant
 
 
-def lock(connection: Connection, endpoint_id: UUID, tenant: str | None) -> dict[str, Any]:
-    """Take an endpoint in hand for the rest of a transaction. Gives its settings.
+def lock(connection: Connection, endpoint_id: UUID, tenant: str | None) -> Row:
+    """Take an endpoint in hand for the rest of a transaction. Gives its settings, the headers sealed.
 
     Raises:
         Problem: 404.
@@ -47,10 +55,8 @@ def not_found(endpoint_id: UUID) -> Problem:
     return Problem(404, f"there is no endpoint {encode(Prefix.ENDPOINT, endpoint_id)}")
 
 
-def read_endpoint(
-    connection: Connection, endpoint_id: UUID, tenant: str | None, known: Mapping[str, Preset]
-) -> EndpointOut:
-    """An endpoint as it is, its policy by its name if it is one of the known presets.
+def endpoint_row(connection: Connection, endpoint_id: UUID, tenant: str | None) -> Row:
+    """An endpoint's row of the statement `endpoints`.
 
     Raises:
         Problem: 404.
@@ -59,11 +65,45 @@ def read_endpoint(
     row = connection.execute(statement("endpoints"), parameters).fetchone()
     if row is None:
         raise not_found(endpoint_id)
-    return endpoint_of(row, known)
+    return row
 
 
-def endpoint_of(row: Mapping[str, Any], known: Mapping[str, Preset]) -> EndpointOut:
-    """An endpoint from a row of the statement `endpoints`."""
+def read_endpoint(connection: Connection, endpoint_id: UUID, tenant: str | None, backend: Backend) -> EndpointOut:
+    """An endpoint as it is, within a transaction that changes it.
+
+    Raises:
+        Problem: 404.
+    """
+    return endpoints_of([endpoint_row(connection, endpoint_id, tenant)], backend, connection)[0]
+
+
+def endpoints_of(rows: Sequence[Row], backend: Backend, connection: Connection | None = None) -> list[EndpointOut]:
+    """Endpoints from rows of the statement `endpoints`, their policies by name if they are presets that are known.
+
+    Args:
+        rows: the rows.
+        backend: opens their headers, if they have any.
+        connection: of a transaction under way; None: there is none.
+    """
+    keyring = backend.keyring(connection) if any(row["headers"] is not None for row in rows) else None
+    return [_endpoint(row, backend.presets, keyring) for row in rows]
+
+
+def _endpoint(row: Row, known: Mapping[str, Preset], keyring: Keyring | None) -> EndpointOut:
     policy = Policy.model_validate(row["policy"])
-    read: dict[str, Any] = {"preset": name_of(policy, known), "policy": policy, "circuit": circuit_of(row)}
+    read: Row = {
+        "preset": name_of(policy, known),
+        "policy": policy,
+        "circuit": circuit_of(row),
+        "headers": _headers(row, keyring) if keyring else {},
+    }
     return EndpointOut(**{name: row[name] for name in EndpointOut.model_fields if name not in read}, **read)
+
+
+def _headers(row: Row, keyring: Keyring) -> dict[str, str] | None:
+    """An endpoint's headers; None if they cannot be opened, which must not hide the endpoint, or others on its page."""
+    try:
+        return open_headers(keyring, row["id"], row["headers"])
+    except CannotOpen as error:
+        logger.warning("%s: %s", encode(Prefix.ENDPOINT, row["id"]), error)
+        return None

@@ -5,7 +5,6 @@ Owns how a request changes an endpoint's rows. Knows nothing of how deliveries a
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from forbear import urls
@@ -17,7 +16,7 @@ from forbear.manage import cursors
 from forbear.manage.asking import field_problem, read_query
 from forbear.manage.backend import Backend, one
 from forbear.manage.circuits import COUNT_TO, reading_of
-from forbear.manage.endpoint_rows import endpoint_of, lock, read_endpoint, target
+from forbear.manage.endpoint_rows import Row, endpoint_row, endpoints_of, lock, read_endpoint, target
 from forbear.manage.presets import policy_of
 from forbear.manage.secrets import public_key_of
 from forbear.manage.times import HIGHEST_ID
@@ -32,6 +31,7 @@ from forbear.models.endpoints import (
 )
 from forbear.models.queries import EndpointQuery, Nothing
 from forbear.policy.model import Policy
+from forbear.sealed import seal_headers, seal_secret
 from forbear.settings import Settings
 from forbear.signing import generate_secret
 
@@ -45,17 +45,21 @@ def create(backend: Backend, request: ApiRequest) -> ApiResponse:
     url = checked_url(given.url, backend.settings)
     policy = policy_of(given, Policy(), backend.presets)
     secret = given.secret or generate_secret()
-    parameters = {
-        "tenant": given.tenant,
-        "secret": secret,
-        "paused": given.paused,
-        **_columns(url, given.event_types, given.description, given.headers, policy),
-    }
+    keyring = backend.keyring()
 
     def work(connection: Connection) -> EndpointOut:
-        connection.execute(statement("tenant_row"), parameters)
-        made = one(connection, statement("create_endpoint"), parameters)
-        return read_endpoint(connection, made["id"], None, backend.presets)
+        connection.execute(statement("tenant_row"), {"tenant": given.tenant})
+        endpoint_id = one(connection, "SELECT forbear.new_id() AS id", {})["id"]
+        headers = seal_headers(keyring, endpoint_id, given.headers)
+        parameters = {
+            "id": endpoint_id,
+            "tenant": given.tenant,
+            "secret": seal_secret(keyring, endpoint_id, secret),
+            "paused": given.paused,
+            **_columns(url, given.event_types, given.description, headers, policy),
+        }
+        connection.execute(statement("create_endpoint"), parameters)
+        return read_endpoint(connection, endpoint_id, None, backend)
 
     made = backend.change(work, repeatable=False)
     created = EndpointCreated(**dict(made), secret=secret, public_key=public_key_of(secret))
@@ -74,19 +78,20 @@ def list_some(backend: Backend, request: ApiRequest) -> ApiResponse:
     rows = backend.read(lambda connection: connection.execute(statement("endpoints"), parameters).fetchall())
     page = rows[: query.limit]
     after = cursors.write("e", page[-1]["id"]) if len(rows) > query.limit else None
-    return ApiResponse(200, EndpointPage(items=[endpoint_of(row, backend.presets) for row in page], next=after))
+    return ApiResponse(200, EndpointPage(items=endpoints_of(page, backend), next=after))
 
 
 def read(backend: Backend, request: ApiRequest) -> ApiResponse:
     """An endpoint, and how it is doing."""
     endpoint_id, tenant = target(request)
 
-    def work(connection: Connection) -> EndpointReading:
-        endpoint = read_endpoint(connection, endpoint_id, tenant, backend.presets)
-        traffic = one(connection, statement("traffic"), {"id": endpoint_id, "count_to": COUNT_TO})
-        return EndpointReading(**{**dict(endpoint), "circuit": reading_of(endpoint.circuit, traffic)})
+    def work(connection: Connection) -> tuple[Row, Row]:
+        row = endpoint_row(connection, endpoint_id, tenant)
+        return row, one(connection, statement("traffic"), {"id": endpoint_id, "count_to": COUNT_TO})
 
-    return ApiResponse(200, backend.read(work))
+    row, traffic = backend.read(work)
+    (endpoint,) = endpoints_of([row], backend)
+    return ApiResponse(200, EndpointReading(**{**dict(endpoint), "circuit": reading_of(endpoint.circuit, traffic)}))
 
 
 def change(backend: Backend, request: ApiRequest) -> ApiResponse:
@@ -95,6 +100,7 @@ def change(backend: Backend, request: ApiRequest) -> ApiResponse:
     given = parse_body(EndpointPatch, request.body)
     fields = given.model_fields_set
     url = checked_url(given.url, backend.settings) if "url" in fields else None
+    keyring = backend.keyring()
 
     def work(connection: Connection) -> EndpointOut:
         row = lock(connection, endpoint_id, tenant)
@@ -108,12 +114,12 @@ def change(backend: Backend, request: ApiRequest) -> ApiResponse:
                     url or row["url"],
                     given.event_types or EVERYTHING if "event_types" in fields else row["event_types"],
                     given.description or "" if "description" in fields else row["description"],
-                    given.headers or {} if "headers" in fields else row["headers"],
+                    seal_headers(keyring, endpoint_id, given.headers or {}) if "headers" in fields else row["headers"],
                     policy,
                 ),
             },
         )
-        return read_endpoint(connection, endpoint_id, tenant, backend.presets)
+        return read_endpoint(connection, endpoint_id, tenant, backend)
 
     changed = backend.change(work, repeatable=True)
     backend.wake()
@@ -173,10 +179,11 @@ def checked_url(text: str, settings: Settings) -> str:
 
 def _switch(backend: Backend, request: ApiRequest, name: str, *, wake: bool) -> ApiResponse:
     endpoint_id, tenant = target(request)
+    backend.keyring()  # the answer shows headers
 
     def work(connection: Connection) -> EndpointOut:
         connection.execute(statement(name), {"id": endpoint_id, "tenant": tenant})
-        return read_endpoint(connection, endpoint_id, tenant, backend.presets)
+        return read_endpoint(connection, endpoint_id, tenant, backend)
 
     endpoint = backend.change(work, repeatable=True)
     if wake:
@@ -184,14 +191,12 @@ def _switch(backend: Backend, request: ApiRequest, name: str, *, wake: bool) -> 
     return ApiResponse(200, endpoint)
 
 
-def _columns(
-    url: str, event_types: list[str], description: str, headers: dict[str, str], policy: Policy
-) -> dict[str, Any]:
-    """An endpoint's settings as columns; the lane's copies of the policy's limits are made from it in SQL."""
+def _columns(url: str, event_types: list[str], description: str, headers: str | None, policy: Policy) -> dict[str, Any]:
+    """An endpoint's settings as columns, headers sealed; the lane's copies of the policy's limits are made in SQL."""
     return {
         "url": url,
         "event_types": event_types,
         "description": description,
-        "headers": json.dumps(headers),
+        "headers": headers,
         "policy": policy.model_dump_json(),
     }

@@ -1,21 +1,22 @@
 """An endpoint's signing secrets: shown when they are made, when they are asked for, and when they are rotated.
 
-Owns the rules of a rotation. Knows nothing of signing but what a secret looks like.
+Owns the rules of a rotation. Knows nothing of signing but what a secret looks like, and nothing of how it is sealed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
 from forbear.api import ApiRequest, ApiResponse, Problem, parse_body
 from forbear.db import Connection, statement
 from forbear.manage.backend import Backend
-from forbear.manage.endpoint_rows import lock, not_found, target
+from forbear.manage.endpoint_rows import Row, lock, not_found, target
 from forbear.models.endpoints import EarlierSecret, SecretIn, Secrets
 from forbear.models.fields import show_time
+from forbear.sealed import open_secret, seal_secret
 from forbear.signing import AsymmetricKey, generate_secret, parse_secret
+from forbear.vault import CannotOpen, Keyring
 
 # Each is one more signature in a header, which receivers bound, and one more to compute.
 MOST_LIVE = 5
@@ -27,20 +28,28 @@ def reveal(backend: Backend, request: ApiRequest) -> ApiResponse:
     rows = backend.read(lambda connection: _live(connection, endpoint_id, tenant))
     if not rows:
         raise not_found(endpoint_id)
-    return ApiResponse(200, _secrets(rows), {"cache-control": "no-store"})
+    live, unreadable = _opened(backend.keyring(), endpoint_id, rows)
+    if unreadable:
+        raise Problem(409, "a secret of the endpoint cannot be opened, it was altered: rotate it")
+    return ApiResponse(200, _secrets(live), {"cache-control": "no-store"})
 
 
 def rotate(backend: Backend, request: ApiRequest) -> ApiResponse:
-    """Give an endpoint a new secret; the one before signs for 24 hours more."""
+    """Give an endpoint a new secret; the one before signs for 24 hours more, unless it cannot be opened."""
     endpoint_id, tenant = target(request)
     secret = parse_body(SecretIn, request.body).secret or generate_secret()
+    backend.keyring()
 
-    def work(connection: Connection) -> Sequence[dict[str, Any]]:
+    def work(connection: Connection) -> list[Row]:
         lock(connection, endpoint_id, tenant)
-        _check(_live(connection, endpoint_id, tenant), secret)
-        connection.execute(statement("expire_secrets"), {"id": endpoint_id})
-        connection.execute(statement("add_secret"), {"id": endpoint_id, "secret": secret})
-        return _live(connection, endpoint_id, tenant)
+        before = _live(connection, endpoint_id, tenant)
+        keyring = backend.keyring(connection)
+        live, unreadable = _opened(keyring, endpoint_id, before)
+        _check(live, secret)
+        connection.execute(statement("expire_secrets"), {"id": endpoint_id, "unreadable": unreadable})
+        sealed = seal_secret(keyring, endpoint_id, secret)
+        connection.execute(statement("add_secret"), {"id": endpoint_id, "secret": sealed})
+        return _opened(keyring, endpoint_id, _live(connection, endpoint_id, tenant))[0]
 
     return ApiResponse(200, _secrets(backend.change(work, repeatable=False)), {"cache-control": "no-store"})
 
@@ -51,7 +60,7 @@ def public_key_of(secret: str) -> str | None:
     return key.public_text if isinstance(key, AsymmetricKey) else None
 
 
-def _check(live: Sequence[dict[str, Any]], secret: str) -> None:
+def _check(live: Sequence[Row], secret: str) -> None:
     """Refuse a rotation that would not be one, or one too many.
 
     Raises:
@@ -64,11 +73,22 @@ def _check(live: Sequence[dict[str, Any]], secret: str) -> None:
         raise Problem(409, f"{MOST_LIVE} secrets sign for this endpoint already: rotate again after {first}")
 
 
-def _live(connection: Connection, endpoint_id: UUID, tenant: str | None) -> Sequence[dict[str, Any]]:
+def _live(connection: Connection, endpoint_id: UUID, tenant: str | None) -> list[Row]:
     return connection.execute(statement("secrets"), {"id": endpoint_id, "tenant": tenant}).fetchall()
 
 
-def _secrets(rows: Sequence[dict[str, Any]]) -> Secrets:
+def _opened(keyring: Keyring, endpoint_id: UUID, rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
+    """Rows with their secrets opened, and the sealed texts that cannot be."""
+    opened, unreadable = [], []
+    for row in rows:
+        try:
+            opened.append({**row, "secret": open_secret(keyring, endpoint_id, row["secret"])})
+        except CannotOpen:
+            unreadable.append(row["secret"])
+    return opened, unreadable
+
+
+def _secrets(rows: Sequence[Row]) -> Secrets:
     current, *earlier = [{**row, "public_key": public_key_of(row["secret"])} for row in rows]
     current.pop("expires_at")
     return Secrets(**current, earlier=[EarlierSecret(**row) for row in earlier])

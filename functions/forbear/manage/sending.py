@@ -8,7 +8,7 @@ from forbear.api import ApiRequest, ApiResponse, parse_body
 from forbear.db import Connection, statement
 from forbear.ids import Prefix, encode
 from forbear.manage.backend import Backend
-from forbear.manage.endpoint_rows import not_found, read_endpoint, target
+from forbear.manage.endpoint_rows import endpoint_row, not_found, target
 from forbear.models.endpoints import BackfillAccepted, BackfillIn, DeliveryAccepted
 from forbear.replays import start_backfill
 
@@ -32,7 +32,7 @@ def backfill(backend: Backend, request: ApiRequest) -> ApiResponse:
     given = parse_body(BackfillIn, request.body)
 
     def work(connection: Connection) -> UUID:
-        read_endpoint(connection, endpoint_id, tenant, backend.presets)
+        endpoint_row(connection, endpoint_id, tenant)
         return start_backfill(connection, endpoint_id, given.since, given.until, given.types)
 
     backfill_id = backend.read(work)

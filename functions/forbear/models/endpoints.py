@@ -228,7 +228,10 @@ class EndpointOut(BaseModel):
     url: str
     event_types: list[str]
     description: str
-    headers: dict[str, str]
+    headers: Annotated[
+        dict[str, str] | None,
+        Field(description="Null: what is kept of them was altered and cannot be opened; set them anew."),
+    ]
     preset: Annotated[
         PresetName | None, Field(description="The preset that the policy equals; null: it equals none, it is its own.")
     ]

@@ -1,9 +1,8 @@
--- change_endpoint
--- Writes a locked endpoint's new settings.
+-- Writes a locked endpoint's new settings; its headers are sealed.
 WITH endpoint AS (
     UPDATE forbear.endpoints e
     SET url = %(url)s, description = %(description)s, event_types = %(event_types)s::text[],
-        headers = %(headers)s::jsonb, policy = %(policy)s::jsonb, updated_at = forbear.now()
+        headers = %(headers)s, policy = %(policy)s::jsonb, updated_at = forbear.now()
     WHERE e.id = %(id)s
 ), unsubscribed AS (
     DELETE FROM forbear.subscriptions s

@@ -1,10 +1,10 @@
--- Stores an endpoint with its lane, subscriptions and secret. The tenant's row is there already; its lock lets no pause
+-- Stores an endpoint with its lane, subscriptions and secret; headers and secret are sealed for its id. The tenant's row is there already; its lock lets no pause
 -- of the tenant pass by: a pause that commits first is seen here, one that comes later finds the lane.
 WITH holder AS MATERIALIZED (
     SELECT t.paused_at FROM forbear.tenants t WHERE t.tenant = %(tenant)s FOR SHARE
 ), endpoint AS (
-    INSERT INTO forbear.endpoints (tenant, url, description, event_types, headers, policy)
-    VALUES (%(tenant)s, %(url)s, %(description)s, %(event_types)s::text[], %(headers)s::jsonb, %(policy)s::jsonb)
+    INSERT INTO forbear.endpoints (id, tenant, url, description, event_types, headers, policy)
+    VALUES (%(id)s, %(tenant)s, %(url)s, %(description)s, %(event_types)s::text[], %(headers)s, %(policy)s::jsonb)
     RETURNING id
 ), lane AS (
     INSERT INTO forbear.lanes (endpoint_id, tenant, paused_at, tenant_paused_at)

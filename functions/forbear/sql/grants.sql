@@ -14,6 +14,9 @@ REVOKE EXECUTE ON FUNCTION forbear.make_partitions(timestamptz, int)
     FROM PUBLIC, forbear_ingest, forbear_claimer, forbear_replay, forbear_manage;
 GRANT SELECT ON forbear.clock TO forbear_ingest, forbear_claimer, forbear_replay, forbear_manage;
 
+-- Wrapped, a data key is worth nothing to who cannot use the key outside.
+GRANT SELECT ON forbear.data_keys TO forbear_ingest, forbear_claimer, forbear_replay, forbear_manage;
+
 -- Is a claimer awake, and who calls one: all but the claimer ask after their commit.
 GRANT SELECT (id) ON forbear.wakes TO forbear_ingest, forbear_replay, forbear_manage;
 GRANT SELECT, INSERT, UPDATE (awake_until), DELETE ON forbear.claimers
@@ -26,7 +29,7 @@ GRANT INSERT ON forbear.events, forbear.wakes TO forbear_ingest;
 GRANT INSERT, SELECT (event_id, endpoint_id, due_at) ON forbear.queue TO forbear_ingest;
 GRANT SELECT (event_id) ON forbear.history TO forbear_ingest;
 
--- The claimer reads payloads, headers and secrets to sign and send; it moves deliveries to the history, and back for
+-- The claimer reads payloads, and headers and secrets as they are sealed, to sign and send; it moves deliveries to the history, and back for
 -- replays. It changes no endpoint, only its lane.
 GRANT SELECT ON forbear.endpoints, forbear.secrets, forbear.events TO forbear_claimer;
 GRANT SELECT, UPDATE ON forbear.lanes TO forbear_claimer;

@@ -17,6 +17,9 @@ BEGIN
         UNION ALL
         SELECT format('TYPE %s', c.reltype::regtype) FROM pg_class c
         WHERE c.relnamespace = 'forbear'::regnamespace AND c.relkind = 'c' AND c.relowner <> 'forbear_owner'::regrole
+        UNION ALL
+        SELECT format('DOMAIN %s', t.oid::regtype) FROM pg_type t
+        WHERE t.typnamespace = 'forbear'::regnamespace AND t.typtype = 'd' AND t.typowner <> 'forbear_owner'::regrole
     LOOP
         EXECUTE format('ALTER %s OWNER TO forbear_owner', v_object);
     END LOOP;

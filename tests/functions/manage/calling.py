@@ -19,7 +19,7 @@ from forbear.leases import Lease
 from forbear.operations import OPERATIONS, Described
 from forbear.store import Attempt, LaneChange, Result, Settled, Store
 from infra.local.deployment import url_as
-from tests.functions.builders import one
+from tests.functions.builders import data_keys, one
 from tests.functions.events import body_of, http_event
 
 GONE = "gone: the receiver answered 410"
@@ -122,7 +122,7 @@ class Claimer:
 
     def __init__(self, url: str) -> None:
         self._runner = asyncio.Runner()
-        self._store = Store(url_as(url, "forbear_claimer"))
+        self._store = Store(url_as(url, "forbear_claimer"), data_keys())
 
     def claim(self, slots: int = 400) -> list[Lease]:
         return self._runner.run(self._store.claim(slots, 100_000_000))

@@ -12,6 +12,7 @@ from forbear.leases import Lane, Lease, Unsendable, parse_control
 from forbear.policy.model import Policy
 from forbear.store import Attempt, Result, Settled, Store
 from infra.local.deployment import url_as
+from tests.functions.builders import data_keys
 
 type Connection = psycopg.Connection[Any]
 
@@ -45,7 +46,7 @@ async def settle_with_store(
     results: list[tuple[Any, str, str | None, Attempt | None]],
 ) -> Settled:
     """Settle rows of a claim through the store."""
-    store = Store(url_as(url_of(connection), "forbear_claimer"))
+    store = Store(url_as(url_of(connection), "forbear_claimer"), data_keys())
     try:
         return await store.settle(
             [

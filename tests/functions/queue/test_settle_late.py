@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from forbear.store import Attempt, Result, Settled, Store
-from tests.functions.builders import make_endpoint, move_clock, one, post, run
+from tests.functions.builders import data_keys, make_endpoint, move_clock, one, post, run
 from tests.functions.queue.leasing import (
     LEASE_S,
     attempts,
@@ -239,7 +239,7 @@ class TestStore:
         move_clock(connection, days=100)
 
         async def work() -> Settled:
-            store = Store(database_url)
+            store = Store(database_url, data_keys())
             leases = await store.claim(10, 1000)
             made = attempt_made("success", 200)
             settled = await store.settle([Result(leases[0], "delivered", None, 0.0, limited=False, attempt=made)])
@@ -253,7 +253,7 @@ class TestStore:
         move_clock(connection, days=3)
 
         async def work() -> float:
-            store = Store(database_url)
+            store = Store(database_url, data_keys())
             with pytest.raises(RuntimeError, match="not been asked"):
                 store.now()
             await store.outlook(UUID(int=1))

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from infra.cli.main import app
 from infra.local.deployment import local_stack
 from infra.local.stack import LocalStack, Timing
+from tests.functions.builders import key_file
 from tests.infra.cli.processes import listening
 
 type InLoop = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -22,7 +23,7 @@ PAYLOAD = '{ "n": 1.0,  "who": "Zoë" }'
 
 @pytest.fixture
 def running(database_url: str, in_loop: InLoop) -> Iterator[LocalStack]:
-    stack = local_stack(database_url, timing=Timing(grace_s=0.2))
+    stack = local_stack(database_url, key_file(), timing=Timing(grace_s=0.2))
     in_loop(stack.start())
     yield stack
     in_loop(stack.stop())

@@ -47,13 +47,18 @@ CREATE TABLE forbear.tenants (
     paused_at timestamptz
 );
 
+-- A text that a data key has sealed: the key's number and base64 (forbear.vault). A domain, whose violation, other than
+-- a table's, does not show what somebody tried to store.
+CREATE DOMAIN forbear.sealed AS text CHECK (VALUE ~ '^[0-9]{1,5}[.][A-Za-z0-9+/]+=*$');
+
 CREATE TABLE forbear.endpoints (
     id          uuid        PRIMARY KEY DEFAULT forbear.new_id(),
     tenant      text        NOT NULL,
     url         text        NOT NULL,
     description text        NOT NULL DEFAULT '',
     event_types text[]      NOT NULL CHECK (cardinality(event_types) > 0),
-    headers     jsonb       NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(headers) = 'object'),
+    -- all of them as one text; NULL: none
+    headers     forbear.sealed,
     policy      jsonb       NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT forbear.now(),
     updated_at  timestamptz NOT NULL DEFAULT forbear.now(),
@@ -73,7 +78,7 @@ CREATE INDEX subscriptions_of_endpoint ON forbear.subscriptions (endpoint_id);
 -- Signing secrets in the order they sign: a rotated one signs on until it expires.
 CREATE TABLE forbear.secrets (
     endpoint_id uuid        NOT NULL REFERENCES forbear.endpoints,
-    secret      text        NOT NULL,
+    secret      forbear.sealed NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT forbear.now(),
     expires_at  timestamptz,
     PRIMARY KEY (endpoint_id, created_at)
@@ -245,4 +250,12 @@ CREATE TABLE forbear.wakes (
 CREATE TABLE forbear.claimers (
     id          uuid        PRIMARY KEY,
     awake_until timestamptz NOT NULL
+);
+
+-- Keys that encrypt and hash what lies here, each for one purpose; wrapped by a key outside (forbear.vault).
+CREATE TABLE forbear.data_keys (
+    id         smallint    PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    purpose    text        NOT NULL CHECK (purpose IN ('secrets', 'api_keys')),
+    wrapped    bytea       NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT forbear.now()
 );
