@@ -82,7 +82,7 @@ def make_data_keys(connection: psycopg.Connection[Any], outside: Wrapping) -> No
     for purpose in Purpose:
         if DataKeys(purpose, lambda: outside).rows(connection):
             continue
-        if purpose is Purpose.SECRETS and connection.execute("SELECT FROM forbear.secrets LIMIT 1").fetchone():
+        if purpose is Purpose.SECRETS and connection.execute("SELECT 1 FROM forbear.secrets LIMIT 1").fetchone():
             raise KeyUnavailable(
                 "the data keys that the signing secrets are sealed by are gone: put the rows of forbear.data_keys back"
                 " from a backup (or delete the rows of forbear.secrets, run this again, and give each endpoint another"

@@ -173,8 +173,8 @@ class KmsWrapping:
             )
         except (BotoCoreError, ClientError) as error:
             raise KeyUnavailable(
-                f"KMS does not {operation.replace('_', ' ')} with {self._arn}: {error}. The key must be enabled, and"
-                " this function allowed to use it"
+                f"KMS does not {operation.replace('_', ' ')} with {self._arn}: {error}. It must be the key"
+                " that this database was made with, be enabled, and let this function use it"
             ) from error
         return dict(answer)
 

@@ -72,6 +72,19 @@ def make_endpoint(
     return endpoint_id
 
 
+def reseal(
+    connection: Connection, endpoint_id: UUID, *, secret: str | None = None, headers: dict[str, str] | None = None
+) -> None:
+    """Put another secret or other headers where an endpoint's were, whatever the API would say to them."""
+    keyring = keyring_of(connection)
+    if secret is not None:
+        parameters = (seal_secret(keyring, endpoint_id, secret), endpoint_id)
+        connection.execute("UPDATE forbear.secrets SET secret = %s WHERE endpoint_id = %s", parameters)
+    if headers is not None:
+        changed = (seal_headers(keyring, endpoint_id, headers), endpoint_id)
+        connection.execute("UPDATE forbear.endpoints SET headers = %s WHERE id = %s", changed)
+
+
 def post(
     connection: Connection,
     *payloads: bytes,

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
+from forbear.data_keys import DataKeys
 from forbear.loop import ClaimLoop, Limits
 from forbear.metrics import Collector
 from forbear.policy.verdict import ErrorClass
@@ -119,9 +120,10 @@ class Claimer:
         store: type[CountingStore] = CountingStore,
         waking: type[RememberingWaking] = RememberingWaking,
         collector: Collector | None = None,
+        keys: DataKeys | None = None,
         **limits: Any,
     ) -> None:
-        self.store = store(url_as(url, "forbear_claimer"), data_keys())
+        self.store = store(url_as(url, "forbear_claimer"), keys or data_keys())
         self.sender = sender
         self.waking = waking()
         bounds = Limits(**({"linger_s": 0.0, "tick_s": 1.0} | limits))

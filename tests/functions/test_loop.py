@@ -11,7 +11,7 @@ from forbear import attempting
 from forbear.policy.breaker import BreakerState
 from forbear.policy.verdict import ErrorClass
 from forbear.sender import Request, Response
-from tests.functions.builders import make_endpoint, move_clock, post, run
+from tests.functions.builders import make_endpoint, move_clock, post, reseal, run
 from tests.functions.queue.leasing import LEASE_S, attempts, breaker, endings, fetch, reap
 from tests.functions.scripted import (
     QUICK,
@@ -112,20 +112,23 @@ class TestVerdicts:
     @pytest.mark.parametrize(
         "broken",
         [
-            "UPDATE forbear.secrets SET secret = 'whsec_not base64'",
+            {"secret": "whsec_not base64"},
             "DELETE FROM forbear.secrets",
             "UPDATE forbear.endpoints SET url = 'gopher://old/'",
-            'UPDATE forbear.endpoints SET headers = \'{"x": "é"}\'',
-            "UPDATE forbear.endpoints SET headers = '{\"x\": 1}'",
+            {"headers": {"x": "é"}},
+            {"headers": {"x": 1}},
             "UPDATE forbear.endpoints SET policy = '{\"unheard_of\": 1}'",
             "UPDATE forbear.endpoints SET policy = '[]'",
         ],
     )
     def test_what_cannot_be_sent_is_dead_at_once_and_hurts_nobody_else(
-        self, connection: Connection, database_url: str, broken: str
+        self, connection: Connection, database_url: str, broken: str | dict[str, Any]
     ) -> None:
         bad = make_endpoint(connection, event_types=("bad",))
-        connection.execute(broken)
+        if isinstance(broken, str):
+            connection.execute(broken)
+        else:
+            reseal(connection, bad, **broken)
         make_endpoint(connection, event_types=("good",))
         post(connection, b"bad", event_type="bad")
         post(connection, b"good", event_type="good")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -17,10 +18,12 @@ from moto import mock_aws
 import migrate
 from forbear.custom_resource import RESERVE_S, Foreseen, respond
 from forbear.migrations import Migration, Phase, known_migrations
+from forbear.vault import make_key_file
 from infra.local.postgres import EmbeddedPostgres
 from tests.functions.bare_server import WITHOUT_MASTER, Bare, made_bare, own_server
 from tests.functions.builders import one
 from tests.functions.conftest import forget
+from tests.functions.kms import Key, kms_key
 
 CONTRACT = Migration(9000, "contract", "DROP INDEX forbear.queue_replay", Phase.POST)
 BROKEN = Migration(9001, "broken", "CREATE TABLE forbear.half_done (); SELECT 1 / 0 AS topsecret")
@@ -116,12 +119,14 @@ def bare(server: EmbeddedPostgres) -> Iterator[Bare]:
 
 
 @pytest.fixture
-def environment(bare: Bare, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """The function's environment; the master's password lies in the secret."""
+def environment(bare: Bare, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
+    """The function's environment; the master's password lies in the secret, and a key file is there."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     monkeypatch.setenv("FORBEAR_DATABASE_URL", bare.url("app", "forbear_owner").replace(":forbear_owner%27s", ""))
+    make_key_file(tmp_path / "key")
+    monkeypatch.setenv("FORBEAR_KEY", str(tmp_path / "key"))
     monkeypatch.setattr(migrate, "PAUSE_S", 0.01)
     with mock_aws():
         secret = boto3.client("secretsmanager").create_secret(Name="master", SecretString=in_secret("master's"))
@@ -129,6 +134,15 @@ def environment(bare: Bare, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.
         forget()
         yield monkeypatch
     forget()
+
+
+@pytest.fixture
+def kms(environment: pytest.MonkeyPatch) -> Iterator[Key]:
+    """The function's key is one in KMS."""
+    with kms_key(environment) as key:
+        environment.setenv("FORBEAR_KEY", key.arn)
+        forget()
+        yield key
 
 
 @pytest.fixture
@@ -183,6 +197,43 @@ class TestDeployment:
         owner = "SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'forbear'"
         assert superuser.execute(owner).fetchall() == [("forbear_owner",)]
         assert one(superuser, "SELECT has_table_privilege('forbear_claimer', 'forbear.secrets', 'SELECT')")
+
+    def test_the_first_one_makes_the_data_keys_and_later_ones_keep_them(
+        self, answers: Answers, superuser: psycopg.Connection[Any]
+    ) -> None:
+        call(answers)
+        made = superuser.execute("SELECT id, purpose, wrapped FROM forbear.data_keys ORDER BY id").fetchall()
+        assert [purpose for _, purpose, _ in made] == ["secrets", "api_keys"]
+        call(answers, "Update", NEW)
+        call(answers, "Update", NEW | {"Phase": "post"})
+        assert superuser.execute("SELECT id, purpose, wrapped FROM forbear.data_keys ORDER BY id").fetchall() == made
+
+    def test_it_takes_no_right_to_unwrap_them(
+        self, answers: Answers, kms: Key, superuser: psycopg.Connection[Any]
+    ) -> None:
+        assert call(answers)["Status"] == "SUCCESS"
+        assert call(answers, "Update", NEW)["Status"] == "SUCCESS"
+        assert kms.uses == ["generate_data_key"] * 2
+        lengths = superuser.execute("SELECT octet_length(wrapped) > 32 FROM forbear.data_keys").fetchall()
+        assert lengths == [(True,)] * 2
+
+    def test_a_key_that_cannot_be_used_yet_is_waited_for(
+        self, answers: Answers, kms: Key, environment: pytest.MonkeyPatch
+    ) -> None:
+        """A right that was given a moment ago is not known everywhere at once."""
+        kms.switch(on=False)
+        environment.setattr("migrate.time.sleep", lambda _: kms.switch(on=True))
+        assert call(answers)["Status"] == "SUCCESS"
+
+    def test_a_key_that_cannot_be_used_at_all_is_told(self, answers: Answers, environment: pytest.MonkeyPatch) -> None:
+        environment.setattr(migrate, "HOPE_S", 0.05)
+        environment.setenv("FORBEAR_KEY", "/nowhere/key")
+        forget()
+        assert call(answers)["Reason"] == "the key file /nowhere/key cannot be read: No such file or directory"
+        environment.delenv("FORBEAR_KEY")
+        forget()
+        assert call(answers)["Reason"].startswith("FORBEAR_KEY: it is missing; give the ARN of a KMS key")
+        assert call(answers, "Update", NEW | {"Phase": "post"})["Status"] == "SUCCESS"
 
     def test_the_answer_is_a_put_without_a_content_type(self, answers: Answers) -> None:
         """The address is signed for an empty one; S3 refuses any other."""

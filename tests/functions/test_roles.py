@@ -10,11 +10,13 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from forbear.data_keys import make_data_keys
 from forbear.migrations import known_migrations, migrate
 from forbear.roles import ROLES, RolesError, are_made, make_roles, owning
+from forbear.vault import wrapping
 from infra.local.postgres import EmbeddedPostgres
 from tests.functions.bare_server import Bare, made_bare, own_server
-from tests.functions.builders import make_endpoint, move_clock, one, post
+from tests.functions.builders import key_file, make_endpoint, move_clock, one, post
 
 type Connection = psycopg.Connection[tuple[Any, ...]]
 type As = Callable[[str], Connection]
@@ -35,6 +37,7 @@ MAY_NOT = {
         "cancel": "SELECT forbear.finish(ARRAY[gen_random_uuid()], ARRAY['cancelled'], ARRAY[NULL]::text[], now())",
         "forget keys": "DELETE FROM forbear.idempotency_keys",
         "pause everything": "UPDATE forbear.control SET paused_at = now()",
+        "put in a data key": "INSERT INTO forbear.data_keys (purpose, wrapped) VALUES ('secrets', '')",
     },
     "forbear_claimer": {
         "change an endpoint": "UPDATE forbear.endpoints SET url = 'https://elsewhere.example/'",
@@ -45,6 +48,7 @@ MAY_NOT = {
         "say that maintenance was done": "UPDATE forbear.control SET maintained_at = now()",
         "begin a replay": "INSERT INTO forbear.replays (kind, step_at) VALUES ('replay', now())",
         "read keys": "SELECT key FROM forbear.idempotency_keys",
+        "put in a data key": "INSERT INTO forbear.data_keys (purpose, wrapped) VALUES ('secrets', '')",
     },
     "forbear_replay": {
         "read secrets": "SELECT secret FROM forbear.secrets",
@@ -67,6 +71,8 @@ MAY_NOT = {
         "claim": "SELECT forbear.claim(1, 1, 1)",
         "read keys": "SELECT key FROM forbear.idempotency_keys",
         "switch the schedule's note": "UPDATE forbear.control SET schedule = 'off'",
+        "take a data key away": "DELETE FROM forbear.data_keys",
+        "change a data key": "UPDATE forbear.data_keys SET wrapped = ''",
     },
     "nobody_of_ours": {
         "read anything": "SELECT FROM forbear.clock",
@@ -350,6 +356,7 @@ def test_a_user_who_may_nothing_but_make_a_schema_works_alone(bare: Bare) -> Non
         connection.execute("GRANT CREATE ON DATABASE app TO plain")
     with psycopg.connect(bare.url("app", "plain"), autocommit=True) as plain:
         assert len(migrate(plain)) == len(known_migrations())
+        make_data_keys(plain, wrapping(str(key_file())))
         make_endpoint(plain)
         post(plain, b"1")
         assert len(_finish_all(plain)) == 1

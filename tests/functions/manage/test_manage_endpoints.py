@@ -11,7 +11,8 @@ import pytest
 
 from forbear.policy.model import Policy
 from forbear.policy.schedule import Exponential
-from tests.functions.builders import make_endpoint, move_clock, one, post
+from forbear.sealed import open_secret
+from tests.functions.builders import keyring_of, make_endpoint, move_clock, one, post
 from tests.functions.conftest import forget
 from tests.functions.manage.calling import (
     DELIVERY,
@@ -115,7 +116,8 @@ def test_a_new_endpoint_has_defaults_and_a_secret_of_its_own(connection: Connect
         "state": "closed", "since": None, "reason": None, "failures": 0, "next_probe_at": None, "allows": 100,
         "retries": 10, "held": [],
     }  # fmt: skip
-    assert one(connection, "SELECT secret FROM forbear.secrets") == made["secret"]
+    sealed = one(connection, "SELECT secret FROM forbear.secrets")
+    assert open_secret(keyring_of(connection), ep_id(made["id"]), sealed) == made["secret"]
 
 
 def test_what_is_given_is_kept_and_the_lane_gets_its_limits(connection: Connection) -> None:

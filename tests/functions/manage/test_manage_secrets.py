@@ -7,7 +7,8 @@ from typing import Any
 
 import psycopg
 
-from tests.functions.builders import move_clock, one, post
+from forbear.sealed import open_secret
+from tests.functions.builders import keyring_of, move_clock, one, post
 from tests.functions.manage.calling import ENDPOINT, Claimer, call, create, ok
 
 type Connection = psycopg.Connection[Any]
@@ -30,8 +31,9 @@ def signing(connection: Connection) -> list[str]:
     """The secrets that a claim hands out, in their order."""
     connection.execute("DELETE FROM forbear.queue")
     post(connection, b"1")
-    row = one(connection, "SELECT endpoint::jsonb -> 'secrets' FROM forbear.claim(10, 1000000, 10)")
-    return list(row)
+    claimed = "SELECT endpoint_id, endpoint::jsonb -> 'secrets' FROM forbear.claim(10, 1000000, 10)"
+    ((endpoint_id, sealed),) = connection.execute(claimed).fetchall()
+    return [open_secret(keyring_of(connection), endpoint_id, each) for each in sealed]
 
 
 def test_a_rotated_secret_signs_for_24_hours_more(connection: Connection) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.functions.builders import make_endpoint, post
+from forbear.sealed import open_headers, open_secret
+from tests.functions.builders import keyring_of, make_endpoint, post
 from tests.functions.queue.leasing import (
     LEASE_S,
     claim,
@@ -44,7 +45,9 @@ def test_a_lease_carries_all_that_is_needed_to_send(connection: Connection) -> N
     assert not lease.probe
     endpoint = json.loads(lease.endpoint)
     assert endpoint["url"] == url
-    assert (endpoint["headers"], endpoint["secrets"]) == ({"x-one": "1"}, ["whsec_MQ=="])
+    keyring = keyring_of(connection)
+    assert open_headers(keyring, endpoint_id, endpoint["headers"]) == {"x-one": "1"}
+    assert [open_secret(keyring, endpoint_id, one) for one in endpoint["secrets"]] == ["whsec_MQ=="]
     assert endpoint["policy"]["timeout_s"] == 15
     assert json.loads(lease.control)["state"] == "closed"
 
@@ -61,8 +64,9 @@ def test_a_lease_outlasts_the_request_by_thirty_seconds_whatever_its_timeout(
 
 
 def test_the_endpoint_comes_once_a_lane_and_secrets_that_sign_come_in_order(connection: Connection) -> None:
-    endpoint_id = make_endpoint(connection, secret="whsec_new")
-    for name, age in (("whsec_old", "1 hour"), ("whsec_gone", "-1 second")):
+    endpoint_id = make_endpoint(connection)
+    new = fetch(connection, "SELECT secret FROM forbear.secrets").secret
+    for name, age in (("1.oldd", "1 hour"), ("1.gone", "-1 second")):
         connection.execute(
             "INSERT INTO forbear.secrets (endpoint_id, secret, created_at, expires_at)"
             " VALUES (%s, %s, forbear.now() - interval '1 day' - %s::interval, forbear.now() + %s::interval)",
@@ -73,7 +77,7 @@ def test_the_endpoint_comes_once_a_lane_and_secrets_that_sign_come_in_order(conn
     assert [lease.endpoint is None for lease in leases].count(False) == 1
     assert [lease.control is None for lease in leases].count(False) == 1
     (first,) = [lease.endpoint for lease in leases if lease.endpoint is not None]
-    assert json.loads(first)["secrets"] == ["whsec_new", "whsec_old"]
+    assert json.loads(first)["secrets"] == [new, "1.oldd"]
 
 
 def test_what_is_leased_is_not_leased_again(connection: Connection) -> None:

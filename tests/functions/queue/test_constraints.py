@@ -84,7 +84,9 @@ WRONG = {
         "INSERT INTO forbear.wakes (endpoint_ids, due_ats) VALUES (ARRAY[gen_random_uuid()], '{}')"
     ),
     "an endpoint that wants nothing": "UPDATE forbear.endpoints SET event_types = '{}'",
-    "headers that are none": "UPDATE forbear.endpoints SET headers = '[]'",
+    "headers that are not sealed": "UPDATE forbear.endpoints SET headers = '{}'",
+    "a secret that is not sealed": "UPDATE forbear.secrets SET secret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'",
+    "a data key that is for nothing": "UPDATE forbear.data_keys SET purpose = 'fun'",
 }
 
 
@@ -104,7 +106,7 @@ DOUBLE = {
     "a second clock": "INSERT INTO forbear.clock DEFAULT VALUES",
     "a second control row": "INSERT INTO forbear.control DEFAULT VALUES",
     "two secrets that sign for ever": (
-        "INSERT INTO forbear.secrets SELECT endpoint_id, 'whsec_x', created_at + interval '1 s' FROM forbear.secrets"
+        "INSERT INTO forbear.secrets SELECT endpoint_id, '1.AAAA', created_at + interval '1 s' FROM forbear.secrets"
     ),
 }
 
