@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from forbear.access import Elsewhere, authorise
 from forbear.api import ApiRequest, ApiResponse, Operation, Problem, respond
+from forbear.api_keys import ApiKey
 from forbear.db import Database, Target
 from forbear.envelope import NewEvent, read_batch, read_event
 from forbear.ids import Prefix, encode
 from forbear.intake import Stored, store
 from forbear.metrics import DELIVERIES, DUPLICATES, EVENTS, write
 from forbear.models.events import EventAccepted
+from forbear.routes import KeyScope
 from forbear.settings import settings
 from forbear.waking import prepare, summon
 
@@ -28,12 +31,12 @@ def database() -> Database:
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Answer a request of the HTTP API (payload format 2.0)."""
-    return respond(event, OPERATIONS, context)
+    return respond(event, OPERATIONS, context, database)
 
 
 def post_event(request: ApiRequest) -> ApiResponse:
     """Store one event."""
-    (answer,) = _take_in([read_event(request.headers, request.body)])
+    (answer,) = _take_in([read_event(request.headers, request.body)], request.caller.key)
     if isinstance(answer, Problem):
         raise answer
     return ApiResponse(202, answer)
@@ -42,7 +45,7 @@ def post_event(request: ApiRequest) -> ApiResponse:
 def post_batch(request: ApiRequest) -> ApiResponse:
     """Store what is right of a batch, and say what is wrong with the rest."""
     entries = read_batch(request.headers, request.body)
-    answers = iter(_take_in([entry for entry in entries if isinstance(entry, NewEvent)]))
+    answers = iter(_take_in([entry for entry in entries if isinstance(entry, NewEvent)], request.caller.key))
     results = [next(answers) if isinstance(entry, NewEvent) else entry for entry in entries]
     return ApiResponse(207, {"results": [_result(result) for result in results]})
 
@@ -50,10 +53,18 @@ def post_batch(request: ApiRequest) -> ApiResponse:
 OPERATIONS: dict[str, Operation] = {"POST /v1/events": post_event, "POST /v1/events/batch": post_batch}
 
 
-def _take_in(events: list[NewEvent]) -> list[EventAccepted | Problem]:
+def _take_in(events: list[NewEvent], key: ApiKey | None) -> list[EventAccepted | Problem]:
     if not events:
+        if key is not None:  # nothing to store is no way around the check
+            authorise(database(), key, KeyScope.INGEST)
         return []
-    intake = store(database(), events)
+    try:
+        intake = store(database(), events, key)
+    except Elsewhere as refused:
+        # Rare, so it may cost another round trip: what is the key's own tenant's is stored without the rest.
+        own = [event for event in events if event.tenant == refused.tenant]
+        answers = iter(_take_in(own, key))
+        return [next(answers) if event.tenant == refused.tenant else Problem(403, refused.detail) for event in events]
     _measure(intake.stored)
     if intake.must_wake:
         summon(database(), settings())

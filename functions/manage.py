@@ -10,7 +10,7 @@ from typing import Any
 from forbear import __version__
 from forbear.api import ApiRequest, ApiResponse, Operation, respond
 from forbear.db import Database, Target
-from forbear.manage import cancelling, deliveries, endpoints, events, pauses, presets, secrets, sending
+from forbear.manage import cancelling, deliveries, endpoints, events, keys, pauses, presets, secrets, sending
 from forbear.manage.backend import Backend
 from forbear.models.readings import Health
 from forbear.policy.presets import with_own
@@ -26,7 +26,7 @@ def database() -> Database:
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Answer a request of the HTTP API (payload format 2.0)."""
-    return respond(event, OPERATIONS, context)
+    return respond(event, OPERATIONS, context, database)
 
 
 def health(_request: ApiRequest) -> ApiResponse:
@@ -72,6 +72,9 @@ OPERATIONS: dict[str, Operation] = {
         "GET /v1/deliveries": deliveries.list_some,
         "GET /v1/deliveries/{id}": deliveries.read,
         "POST /v1/deliveries/cancel": cancelling.cancel,
+        "POST /v1/keys": keys.create,
+        "GET /v1/keys": keys.list_some,
+        "DELETE /v1/keys/{id}": keys.revoke,
         "GET /v1/events": events.list_some,
         "GET /v1/events/{id}": events.read,
     }.items()

@@ -1,4 +1,4 @@
-"""The replay function, behind a function URL: puts finished deliveries back, shows progress, cancels."""
+"""The replay function, behind a URL of its own and the HTTP API: puts back what has ended, shows progress, cancels."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ def database() -> Database:
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Answer a request of the function URL (payload format 2.0)."""
-    return respond(event, OPERATIONS, context)
+    """Answer a request of the function URL or the HTTP API (payload format 2.0)."""
+    return respond(event, OPERATIONS, context, database)
 
 
 def post(request: ApiRequest) -> ApiResponse:
     """Replay, or count what would be."""
     tenant = _query(ReplayScope, request.query).tenant
     order = parse_body(ReplayIn, request.body)
+    if order.filter is not None:
+        request.caller.hold(order.filter.tenant)
     if order.dry_run:
         return ApiResponse(200, replays.dry_run(database(), order, tenant))
     accepted = replays.submit(database(), order, tenant)
@@ -57,7 +59,9 @@ def delete(request: ApiRequest) -> ApiResponse:
     return ApiResponse(202, cancelled)
 
 
+# By method for the function URL, by route key for the HTTP API.
 OPERATIONS: dict[str, Operation] = {"POST": post, "GET": get, "DELETE": delete}
+OPERATIONS |= {f"{method} /v1/replays": operation for method, operation in OPERATIONS.items()}
 
 
 def _query[M: BaseModel](model: type[M], query: Mapping[str, str]) -> M:

@@ -1,6 +1,7 @@
 """The edge of the HTTP functions: AWS's event in, AWS's result out, and every error a problem document (RFC 9457).
 
-Owns the shapes of API Gateway's payload 2.0 (which function URLs share). Knows no operation.
+Owns the shapes of API Gateway's payload 2.0 (which function URLs share), and that no operation runs for a caller who
+may not (`access`). Knows no operation.
 """
 
 from __future__ import annotations
@@ -8,22 +9,24 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from aws_lambda_powertools.logging import Logger
 from pydantic import BaseModel, ValidationError
 
-from forbear.db import Unavailable
+from forbear.access import Caller, Refused, admit, held_query
+from forbear.db import Database, Unavailable
 from forbear.deadline import within
 from forbear.faults import faults
+from forbear.routes import FUNCTION_URL, RULES
 
 PROBLEM = "application/problem+json"
 JSON = "application/json"
 TITLES = {
-    400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 409: "Conflict",
-    413: "Content Too Large", 415: "Unsupported Media Type", 422: "Unprocessable Content",
+    400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+    409: "Conflict", 413: "Content Too Large", 415: "Unsupported Media Type", 422: "Unprocessable Content",
     500: "Internal Server Error", 503: "Service Unavailable",
 }  # fmt: skip
 
@@ -33,6 +36,8 @@ RETRY_AFTER_S = 5
 # at most, and the answer. (boto3 is imported while the database is waited for.) API Gateway's 30 seconds have run since
 # before a cold start.
 MARGIN_S = 2.5
+# What is asked by the HTTP API ends in this time, before that gives up; by replay's own URL it may take longer.
+HTTP_API_S = 29.0
 # How long the database may take when nobody says how much time there is.
 DEFAULT_S = 10.0
 
@@ -66,7 +71,8 @@ class Problem(Exception):
 class ApiRequest:
     """A request as an operation sees it.
 
-    `headers` are lower-case; `path` holds the decoded path parameters; `body` the bytes as they came in.
+    `headers` are lower-case; `path` holds the decoded path parameters; `body` the bytes as they came in. `caller` is
+    who makes it: the query names that one's tenant where the route's rule says so.
     """
 
     method: str
@@ -75,6 +81,7 @@ class ApiRequest:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
+    caller: Caller = field(default_factory=Caller)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,32 +138,36 @@ def invalid(error: ValidationError) -> Problem:
     return Problem(422, str(found[0]), errors=[asdict(fault) for fault in found])
 
 
-def respond(event: Mapping[str, Any], operations: Mapping[str, Operation], context: Any) -> dict[str, Any]:
+def respond(
+    event: Mapping[str, Any], operations: Mapping[str, Operation], context: Any, database: Callable[[], Database]
+) -> dict[str, Any]:
     """Answer an event by the operation for its route key (for a function URL: for its method), in time.
 
-    Nothing escapes: a Problem becomes its document, a database or key that cannot be used 503, and what nobody foresaw
-    is logged and becomes 500.
+    The operation runs only for a caller who may call the route. Nothing escapes: a Problem becomes its document, a
+    database or key that cannot be used 503, and what nobody foresaw is logged and becomes 500.
 
     Args:
         event: AWS's.
         operations: by route key or method.
         context: AWS's, for the time left; None: nobody waits but a test.
+        database: where API keys are checked.
     """
-    time_s = DEFAULT_S if context is None else context.get_remaining_time_in_millis() / 1000 - MARGIN_S
     try:
         request = read_request(event)
-        key = request.route if request.route != "$default" else request.method
+        by_url = request.route == "$default"
+        key = request.method if by_url else request.route
         if key not in operations:
-            allowed = ", ".join(sorted(operations))
-            raise Problem(
-                405 if request.route == "$default" else 404,
-                f"there is no {key} here; there is: {allowed}",
-                headers={"allow": allowed} if request.route == "$default" else None,
-            )
-        with within(time_s):
-            return _result(operations[key](request))
+            raise _nothing_there(key, [one for one in operations if (" " in one) != by_url], by_url=by_url)
+        rule = FUNCTION_URL if by_url else RULES[key]
+        with within(_time_s(context, by_url=by_url)):
+            caller = admit(event, rule, database)
+            query = held_query(caller, rule, request.path, request.query)
+            return _result(operations[key](replace(request, query=query, caller=caller)))
     except Problem as problem:
         return _problem(problem)
+    except Refused as refused:
+        headers = {"www-authenticate": refused.challenge} if refused.challenge else None
+        return _problem(Problem(refused.status, refused.detail, headers=headers))
     except Unavailable as error:
         logger.warning("%s unavailable", error.what, exc_info=error)
         done = "nothing was done" if error.nothing_done else "whether this was done is not known"
@@ -165,6 +176,23 @@ def respond(event: Mapping[str, Any], operations: Mapping[str, Operation], conte
     except Exception:
         logger.exception("unforeseen error")
         return _problem(Problem(500, "something went wrong here; it has been logged"))
+
+
+def _time_s(context: Any, *, by_url: bool) -> float:
+    """How long the database may take, in seconds."""
+    if context is None:
+        return DEFAULT_S
+    left_s: float = context.get_remaining_time_in_millis() / 1000
+    return (left_s if by_url else min(left_s, HTTP_API_S)) - MARGIN_S
+
+
+def _nothing_there(key: str, there: Sequence[str], *, by_url: bool) -> Problem:
+    allowed = ", ".join(sorted(there))
+    return Problem(
+        405 if by_url else 404,
+        f"there is no {key} here; there is: {allowed}",
+        headers={"allow": allowed} if by_url else None,
+    )
 
 
 def _result(response: ApiResponse) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class Prefix(StrEnum):
     ENDPOINT = "ep"
     DELIVERY = "dlv"
     REPLAY = "rpl"
+    API_KEY = "key"
 
 
 class InvalidId(ValueError):

@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import psycopg
+
+from forbear.access import authorisation, refusal
 from forbear.api import RETRY_AFTER_S, Problem
+from forbear.api_keys import ApiKey
 from forbear.db import Connection, Database, Unavailable, statement
 from forbear.envelope import NewEvent
 from forbear.event_types import matching_patterns
 from forbear.round_trip import commit_and_ask
+from forbear.routes import KeyScope
 
 logger = logging.getLogger(__name__)
 
@@ -43,15 +48,22 @@ class Intake:
     must_wake: bool
 
 
-def store(database: Database, events: Sequence[NewEvent]) -> Intake:
-    """Store events and fan them out, in one round trip.
+def store(database: Database, events: Sequence[NewEvent], key: ApiKey | None = None) -> Intake:
+    """Store events and fan them out, in one round trip, which checks the API key, too.
 
     When this returns, all of it is committed. If every event has a key, it is done once more when the connection was
     lost on the way (an event that was stored by then is answered as a duplicate).
 
+    Args:
+        database: where.
+        events: what to store.
+        key: the producer's API key; None: it needs none.
+
     Raises:
+        Refused: the key may not; nothing was stored. `Elsewhere` if it may not for some of the events' tenants.
         Problem: 503, the database cannot be reached. It says whether the events may have been stored.
     """
+    condition = None if key is None else authorisation(key, KeyScope.INGEST, [event.tenant for event in events])
     parameters = _parameters(events)
     keyed = all(event.key for event in events)
     runs = 0
@@ -60,13 +72,22 @@ def store(database: Database, events: Sequence[NewEvent]) -> Intake:
         nonlocal runs
         runs += 1
         rows, asked = commit_and_ask(
-            connection, statement("ingest"), parameters, "SELECT forbear.call_claimer(p_for_wakes => true) AS called"
+            connection,
+            statement("ingest"),
+            parameters,
+            "SELECT forbear.call_claimer(p_for_wakes => true) AS called",
+            condition=condition,
         )
         # An answer that was lost may have been yes; a claimer too many does no harm, one too few does.
         return rows, asked is None or asked["called"] or runs > 1
 
     try:
         rows, must_wake = database.run(work, repeatable=keyed)
+    except psycopg.Error as error:
+        refused = refusal(error, KeyScope.INGEST)
+        if refused is None:
+            raise
+        raise refused from None
     except Unavailable as error:
         logger.warning("database unavailable", exc_info=error)
         raise Problem(503, _advice(error, keyed=keyed), headers={"retry-after": str(RETRY_AFTER_S)}) from error

@@ -37,6 +37,7 @@ _IDS: Final = {
     "endpoints": "An endpoint's id (`ep_…`).",
     "deliveries": "A delivery's id (`dlv_…`).",
     "events": "An event's id (`evt_…`).",
+    "keys": "An API key's id (`key_…`).",
 }
 # Every operation may end so, whatever it is.
 _ALWAYS: Final = (500, 503)

@@ -6,12 +6,12 @@ Owns the table; the routes themselves are `routes`'s, their models `models`'s. K
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
-from forbear.models import deliveries, endpoints, events, policies, queries, readings, replays
+from forbear.models import deliveries, endpoints, events, keys, policies, queries, readings, replays
 
 type Models = tuple[type[BaseModel], ...]
 
@@ -62,6 +62,34 @@ _EVENT: Final = {202: (events.EventAccepted,)}
 _ENDPOINT: Final = {200: (endpoints.EndpointOut,)}
 _PAUSED: Final = {200: (readings.Pause,)}
 _TENANT_PAUSED: Final = {200: (readings.TenantPause,)}
+
+REPLAY: Final[Mapping[str, Described]] = {
+    "POST": Described(
+        "replay",
+        "Replay deliveries: a new generation with the whole schedule",
+        {200: (replays.DryRun,), 202: (replays.ReplayAccepted,)},
+        (400, 404, 405, 409, 422),
+        replays.ReplayScope,
+        replays.ReplayIn,
+        details="200: a dry run. What is unfinished stays as it is.",
+    ),
+    "GET": Described(
+        "read_replays",
+        "Read a replay's or backfill's progress, or the newest ones",
+        {200: (replays.ReplayReading, replays.ReplayList)},
+        (404, 422),
+        replays.ReplayQuery,
+    ),
+    "DELETE": Described(
+        "cancel_replay",
+        "Cancel a replay or backfill",
+        {200: (replays.ReplayReading,), 202: (replays.ReplayReading,)},
+        (404, 422),
+        replays.ReplayOne,
+        details="202: it goes on in steps. What is being sent is sent.",
+    ),
+}
+"""The replay function's operations, by method."""
 
 OPERATIONS: Final[Mapping[str, Described]] = {
     "POST /v1/events": Described(
@@ -226,37 +254,33 @@ OPERATIONS: Final[Mapping[str, Described]] = {
         details="One that is being sent is cancelled too: it is not tried again, and what its attempt comes to is kept "
         "as evidence. By filter, a call ends after some 20,000 and says where to go on.",
     ),
+    "POST /v1/keys": Described(
+        "create_key",
+        "Create an API key",
+        {201: (keys.ApiKeyCreated,)},
+        (400, 422),
+        queries.Nothing,
+        keys.ApiKeyIn,
+        details="Its token is shown here and nowhere else: Forbear keeps a keyed hash. What a key may do cannot be "
+        "changed: make another and revoke it.",
+    ),
+    "GET /v1/keys": Described(
+        "list_keys", "List API keys, the newest first", {200: (keys.ApiKeyPage,)}, (400, 422), queries.Page
+    ),
+    "DELETE /v1/keys/{id}": Described(
+        "revoke_key",
+        "Revoke an API key, at once and for good",
+        {204: ()},
+        query=queries.Nothing,
+        details="Requests with it are refused from the next one on. It stays in the list.",
+    ),
     "GET /v1/health": Described(
         "health", "Say that the service runs, without touching the database", {200: (readings.Health,)}, (), None
     ),
     "GET /v1/openapi.json": Described("openapi", "This description", {200: (readings.Document,)}, (), None),
+} | {
+    # What the replay function's URL does by method.
+    f"{method} /v1/replays": replace(described, name=name, problems=tuple(sorted({*described.problems} - {405})))
+    for (method, described), name in zip(REPLAY.items(), ("post_replay", "get_replays", "delete_replay"), strict=True)
 }
 """The HTTP API's operations, by route key."""
-
-REPLAY: Final[Mapping[str, Described]] = {
-    "POST": Described(
-        "replay",
-        "Replay deliveries: a new generation with the whole schedule",
-        {200: (replays.DryRun,), 202: (replays.ReplayAccepted,)},
-        (400, 404, 405, 409, 422),
-        replays.ReplayScope,
-        replays.ReplayIn,
-        details="200: a dry run. What is unfinished stays as it is.",
-    ),
-    "GET": Described(
-        "read_replays",
-        "Read a replay's or backfill's progress, or the newest ones",
-        {200: (replays.ReplayReading, replays.ReplayList)},
-        (404, 422),
-        replays.ReplayQuery,
-    ),
-    "DELETE": Described(
-        "cancel_replay",
-        "Cancel a replay or backfill",
-        {200: (replays.ReplayReading,), 202: (replays.ReplayReading,)},
-        (404, 422),
-        replays.ReplayOne,
-        details="202: it goes on in steps. What is being sent is sent.",
-    ),
-}
-"""The replay function's operations, by method."""

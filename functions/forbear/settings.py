@@ -44,7 +44,12 @@ class Settings(BaseModel):
     )
     key: str | None = Field(
         default=None,
-        description="What secrets are encrypted under: the ARN of a KMS key, or the path of a key file.",
+        description="What wraps the data keys, which encrypt secrets and hash API keys: the ARN of a KMS key, or the path of"
+        " a key file.",
+    )
+    open: bool = Field(
+        default=False,
+        description="Whether requests that nobody vouches for are let in; for a local stack on loopback only.",
     )
     master_secret: str | None = Field(
         default=None, description="ARN of the secret with the database's master user, for migrations."

@@ -12,6 +12,17 @@ from urllib.parse import quote, urlencode
 # What API Gateway passes on as text, besides text/*; everything else comes as base64.
 TEXT_TYPES = {"application/json", "application/javascript", "application/xml"}
 
+# Whom the gateway names when it has verified a signature.
+IAM = {
+    "accessKey": "AKIAIOSFODNN7EXAMPLE",
+    "accountId": "123456789012",
+    "callerId": "AIDACKCEVSQ6C2EXAMPLE",
+    "cognitoIdentity": None,
+    "principalOrgId": None,
+    "userArn": "arn:aws:iam::123456789012:user/producer",
+    "userId": "AIDACKCEVSQ6C2EXAMPLE",
+}
+
 
 def http_event(
     method: str,
@@ -22,6 +33,7 @@ def http_event(
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
     as_base64: bool | None = None,
+    signed: bool = True,
 ) -> dict[str, Any]:
     """Build an event of an HTTP API (payload format 2.0).
 
@@ -33,6 +45,7 @@ def http_event(
         headers: headers; their names are lower-cased here, as API Gateway does.
         body: the body's bytes.
         as_base64: whether the body comes as base64; None decides by its content type, as API Gateway does.
+        signed: whether the gateway has admitted it, by IAM.
     """
     lower = {name.lower(): value for name, value in (headers or {}).items()}
     raw_path = path_template
@@ -51,6 +64,8 @@ def http_event(
         },
         "isBase64Encoded": False,
     }
+    if signed:
+        event["requestContext"]["authorizer"] = {"iam": IAM}
     event |= {"queryStringParameters": dict(query)} if query else {}
     event |= {"pathParameters": dict(path)} if path else {}
     if body:

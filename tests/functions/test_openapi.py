@@ -35,9 +35,10 @@ def test_the_committed_description_is_the_generated_one() -> None:
 def test_every_route_is_described_and_answered_and_nothing_else_is() -> None:
     keys = {route.key for route in ROUTES}
     assert set(OPERATIONS) == keys
-    assert set(ingest.OPERATIONS) | set(manage.OPERATIONS) == keys
-    assert set(manage.OPERATIONS) == {route.key for route in ROUTES if route.function == "manage"}
-    assert set(REPLAY) == set(replay.OPERATIONS)
+    answered = {"ingest": ingest.OPERATIONS, "manage": manage.OPERATIONS, "replay": replay.OPERATIONS}
+    for function, operations in answered.items():
+        by_url = set(REPLAY) if function == "replay" else set()
+        assert set(operations) == {route.key for route in ROUTES if route.function == function} | by_url
     described = {
         f"{method.upper()} {path}"
         for path, operations in document()["paths"].items()

@@ -66,6 +66,7 @@ def cancel(backend: Backend, request: ApiRequest) -> ApiResponse:
     given = parse_body(CancelIn, request.body)
     if given.filter is None:
         return ApiResponse(200, _by_ids(backend, list(dict.fromkeys(given.deliveries or ())), tenant))
+    request.caller.hold(given.filter.tenant)
     if given.filter.event is not None:
         return ApiResponse(200, _of_event(backend, given.filter.event, tenant))
     return ApiResponse(200, _by_filter(backend, given.filter, tenant, _Position.read(given.cursor)))

@@ -42,6 +42,7 @@ def create(backend: Backend, request: ApiRequest) -> ApiResponse:
     """Store a new endpoint; 201 with its secret."""
     read_query(Nothing, request)
     given = parse_body(EndpointIn, request.body)
+    request.caller.hold(given.tenant)
     url = checked_url(given.url, backend.settings)
     policy = policy_of(given, Policy(), backend.presets)
     secret = given.secret or generate_secret()

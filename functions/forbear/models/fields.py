@@ -57,6 +57,7 @@ EndpointId = Annotated[UUID, *_typed_id(Prefix.ENDPOINT, "An endpoint's id.")]
 EventId = Annotated[UUID, *_typed_id(Prefix.EVENT, "An event's id, which is its webhook-id.")]
 DeliveryId = Annotated[UUID, *_typed_id(Prefix.DELIVERY, "A delivery's id, which is its idempotency-key.")]
 ReplayId = Annotated[UUID, *_typed_id(Prefix.REPLAY, "A replay's id.")]
+ApiKeyId = Annotated[UUID, *_typed_id(Prefix.API_KEY, "An API key's id; not the key.")]
 
 
 def show_time(at: datetime) -> str:

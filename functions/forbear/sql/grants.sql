@@ -63,3 +63,9 @@ GRANT SELECT, DELETE ON forbear.queue_attempts TO forbear_manage;
 GRANT SELECT ON forbear.deliveries, forbear.attempts TO forbear_manage;
 GRANT SELECT, INSERT, UPDATE ON forbear.replays TO forbear_manage;
 GRANT INSERT ON forbear.wakes TO forbear_manage;
+
+-- Whoever takes API keys checks them in the database, as data keys hash them. Only manage makes and revokes them; what a
+-- key is for, and whose, stays as it was made.
+GRANT SELECT (id, purpose, wrapped) ON forbear.data_keys TO forbear_ingest, forbear_replay, forbear_manage;
+GRANT SELECT (id, hash, scopes, tenant, expires_at, revoked_at) ON forbear.api_keys TO forbear_ingest, forbear_replay;
+GRANT SELECT, INSERT, UPDATE (revoked_at) ON forbear.api_keys TO forbear_manage;

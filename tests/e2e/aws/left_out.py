@@ -27,6 +27,8 @@ REPLACED = {
     "That has no TLS, and trusts its users instead of checking their IAM tokens",
     "the master user's secret": "RDS would make it; the template does, with the same content",
     "references to a secret": "the emulator gives a secret's name where CloudFormation gives its ARN",
+    "who asks the replay function": "the emulator checks the signature at a function's URL, and does not tell the function "
+    "whose it is; so that one is open",
     "the claimer's right to its schedule": "the emulator asks for the right to the group `default`, whatever the group",
 }
 """What is changed, and how."""
@@ -58,6 +60,8 @@ def for_emulator(template: Mapping[str, Any], database: str) -> tuple[dict[str, 
         if "FORBEAR_DATABASE_URL" in variables:
             (user,) = _USER.findall(str(variables["FORBEAR_DATABASE_URL"]))
             variables["FORBEAR_DATABASE_URL"] = f"postgresql://{user}@{database}?sslmode=disable"
+        if one.get("Properties", {}).get("Handler") == "replay.handler":
+            variables["FORBEAR_OPEN"] = "true"
     resources[MASTER_SECRET] = {
         "Type": "AWS::SecretsManager::Secret",
         "Properties": {"SecretString": f'{{"username": "{MASTER}", "password": "not asked for"}}'},

@@ -74,6 +74,7 @@ def serve(in_loop: Callable[[Coroutine[Any, Any, Any]], Any]) -> Iterator[Serve]
 @pytest.fixture
 def stack(handlers: pytest.MonkeyPatch, serve: Serve) -> Stack:
     """The API and the replay function, on this test's database; endpoints may be on this machine."""
+    handlers.setenv("FORBEAR_OPEN", "true")
     handlers.setenv("FORBEAR_ALLOW_HTTP", "true")
     handlers.setenv("FORBEAR_ALLOW_NETWORKS", "127.0.0.0/8")
     functions = cast(Functions, InProcess())
