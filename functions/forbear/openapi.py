@@ -18,7 +18,7 @@ from forbear import __version__
 from forbear.api import JSON, PROBLEM, TITLES
 from forbear.models.readings import ProblemDocument
 from forbear.operations import OPERATIONS, REPLAY, Described, Models
-from forbear.routes import ROUTES
+from forbear.routes import FUNCTION_URL, ROUTES, Held, KeyScope, Needs, Rule
 
 type Mode = Literal["validation", "serialization"]
 type Schemas = dict[tuple[type[BaseModel], Mode], dict[str, Any]]
@@ -39,8 +39,36 @@ _IDS: Final = {
     "events": "An event's id (`evt_…`).",
     "keys": "An API key's id (`key_…`).",
 }
-# Every operation may end so, whatever it is.
+# Every operation may end so, whatever it is; and so, if it asks who calls.
 _ALWAYS: Final = (500, 503)
+_ASKED: Final = (401, 403)
+_SIGNED, _KEYED = "sigv4", "api_key"
+_SCHEMES: Final = {
+    _SIGNED: {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Authorization",
+        "x-amazon-apigateway-authtype": "awsSigv4",
+        "description": "AWS Signature Version 4 for `execute-api` (for the replay function's URL: `lambda`), or where "
+        "the stack takes tokens instead, a JWT of its issuer. Whoever AWS lets in may do everything. A stack on one "
+        "machine asks nobody.",
+    },
+    _KEYED: {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "fbk_…",
+        "description": "An API key, in this header and nowhere else, where the stack takes them. It does what its "
+        "scopes say, for one tenant or for all. 401: it is malformed, unknown, revoked or expired.",
+    },
+}
+_HELD: Final = {
+    Held.QUERY: " A key of one tenant finds only what is its tenant's.",
+    Held.PATH: " A key of one tenant names that one and no other.",
+    Held.BODY: " A key of one tenant names that one and no other.",
+    Held.EVENTS: " A key of one tenant names that one and no other.",
+    Held.NOWHERE: "",
+    Held.OUT: " Not with a key of one tenant.",
+}
 
 
 class _Untitled(GenerateJsonSchema):
@@ -56,10 +84,11 @@ def document() -> dict[str, Any]:
     schemas, definitions = _schemas()
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
-        operation = _operation(OPERATIONS[route.key], route.path, schemas, definitions)
+        operation = _operation(OPERATIONS[route.key], route.path, route.rule, schemas, definitions)
         paths.setdefault(route.path, {})[route.method.lower()] = operation
     paths["/"] = {"servers": [_REPLAY_SERVER]} | {
-        method.lower(): _operation(described, "/", schemas, definitions) for method, described in REPLAY.items()
+        method.lower(): _operation(described, "/", FUNCTION_URL, schemas, definitions)
+        for method, described in REPLAY.items()
     }
     shown = {name: schema for name, schema in definitions.items() if name not in _only_parameters()}
     return {
@@ -75,6 +104,7 @@ def document() -> dict[str, Any]:
         "components": {
             "schemas": dict(sorted(shown.items())),
             "responses": {str(status): _problem(status, schemas) for status in sorted(TITLES) if status in _answered()},
+            "securitySchemes": _SCHEMES,
         },
     }
 
@@ -89,7 +119,7 @@ def _all() -> tuple[Described, ...]:
 
 
 def _answered() -> set[int]:
-    return {status for described in _all() for status in (*described.problems, *_ALWAYS)}
+    return {status for described in _all() for status in (*described.problems, *_ASKED, *_ALWAYS)}
 
 
 def _only_parameters() -> set[str]:
@@ -112,14 +142,18 @@ def _schemas() -> tuple[Schemas, dict[str, Any]]:
     return {asked: references[asked] for asked in wanted}, found["$defs"]
 
 
-def _operation(described: Described, path: str, schemas: Schemas, definitions: dict[str, Any]) -> dict[str, Any]:
+def _operation(
+    described: Described, path: str, rule: Rule, schemas: Schemas, definitions: dict[str, Any]
+) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": described.name,
         "summary": described.summary,
         "tags": [path.split("/")[2] if path.count("/") > 1 else "replay"],
     }
-    if described.details:
-        operation["description"] = described.details
+    about = " ".join(part for part in (described.details, _who(rule)) if part)
+    if about:
+        operation["description"] = about
+    operation["security"] = _security(rule)
     parameters = [
         *_path_parameters(path),
         *_parameters(described.query, "query", definitions),
@@ -132,12 +166,34 @@ def _operation(described: Described, path: str, schemas: Schemas, definitions: d
         if described.raw:
             content["*/*"] = {"schema": {"description": "The payload as it is, up to 1 MiB."}}
         operation["requestBody"] = {"required": described.body_needed, "content": content}
+    asked = () if rule.needs is Needs.NOTHING else _ASKED
+    problems = {*described.problems, *asked, *_ALWAYS}
     operation["responses"] = {
         str(status): _answer(status, models, schemas) for status, models in described.answers.items()
-    } | {
-        str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted({*described.problems, *_ALWAYS})
-    }
+    } | {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(problems)}
     return operation
+
+
+def _who(rule: Rule) -> str:
+    """Which API keys may."""
+    match rule.needs:
+        case Needs.NOTHING:
+            return "Anybody may ask."
+        case Needs.NO_KEY:
+            return "API keys: none."
+        case Needs.ANY_KEY:
+            return "API keys: any."
+    scopes = [rule.needs, KeyScope.MANAGE] if rule.needs is KeyScope.READ else [rule.needs]
+    return f"API keys: with the scope {' or '.join(f'`{scope}`' for scope in scopes)}.{_HELD[rule.held]}"
+
+
+def _security(rule: Rule) -> list[dict[str, list[str]]]:
+    if rule.needs is Needs.NOTHING:
+        return []
+    signed: list[dict[str, list[str]]] = [{_SIGNED: []}]
+    if rule.needs is Needs.NO_KEY:
+        return signed
+    return [*signed, {_KEYED: [rule.needs] if isinstance(rule.needs, KeyScope) else []}]
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
