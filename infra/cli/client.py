@@ -9,7 +9,7 @@ import json
 import re
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Literal, Self
 from urllib.parse import quote, urlencode, urlsplit
 from uuid import uuid4
@@ -29,6 +29,7 @@ _TIMEOUT = httpx.Timeout(35.0, connect=5.0)
 _CALLS = 4
 _LONGEST_PAUSE_S = 10
 _NOT_JSON = object()
+_API_KEY = re.compile(r"fbk_[A-Za-z0-9_-]{76}")
 _PAGE = 200  # the most that the API gives at once
 
 
@@ -147,12 +148,36 @@ class Client:
         return f"{self._address.url}{path}?{text}" if text else f"{self._address.url}{path}"
 
 
-def connect(address: Address, service: Service) -> Client:
-    """A client that signs its requests for the service that checks them, unless the stack is on this machine.
+class _Bearer(httpx.Auth):
+    """Sends an API key with each request."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
+        request.headers["Authorization"] = f"Bearer {self._key}"
+        yield request
+
+
+def connect(address: Address, service: Service, api_key: str | None = None) -> Client:
+    """A client that sends an API key, or else signs its requests, unless the stack is on this machine.
+
+    Args:
+        address: Where to call.
+        service: Who checks signatures there.
+        api_key: An API key; None: there is none.
 
     Raises:
-        UsageError: There are no credentials to sign with.
+        UsageError: There are no credentials to sign with, the key is none, or it would go out in the clear.
     """
+    if api_key:
+        if not _API_KEY.fullmatch(api_key):
+            raise UsageError(
+                "--api-key (FORBEAR_API_KEY): that is no API key; it begins with fbk_ and has 80 characters"
+            )
+        if not address.is_loopback and not address.url.startswith("https:"):
+            raise UsageError(f"{address.url} is not https: an API key would go there for everybody to read")
+        return Client(address, _Bearer(api_key))
     if address.is_loopback:
         return Client(address)
     from infra.cli.sigv4 import SigV4  # noqa: PLC0415 - botocore takes 0.3 s that a local stack need not cost
@@ -177,7 +202,8 @@ def _made_up(response: httpx.Response, document: object) -> dict[str, Any]:
     message = document.get("message") or document.get("Message") if isinstance(document, dict) else None
     detail = f"{response.url.host} answered {response.status_code} {message or response.reason_phrase}".rstrip()
     if response.status_code == httpx.codes.FORBIDDEN:
-        detail += ": may these AWS credentials call it?"
+        keyed = response.request.headers.get("authorization", "").startswith("Bearer ")
+        detail += ": does it take API keys?" if keyed else ": may these AWS credentials call it?"
     elif message is None:
         detail += ": is this the address of a Forbear stack?"
     return {"type": "about:blank", "title": response.reason_phrase, "status": response.status_code, "detail": detail}

@@ -33,29 +33,29 @@ class Session:
         """A client of the HTTP API, to be closed.
 
         Raises:
-            UsageError: It is not known where that is, or there is nothing to sign requests with.
+            UsageError: It is not known where that is, there is nothing to sign requests with, or the API key is none.
         """
         from infra.cli.client import connect  # noqa: PLC0415 - httpx takes 0.2 s that help and errors need not cost
 
-        return connect(self.given.api(), "execute-api")
+        return connect(self.given.api(), "execute-api", self.given.api_key)
 
     def replay(self) -> Client:
         """A client of the replay function, to be closed. Raises as `api`."""
         from infra.cli.client import connect  # noqa: PLC0415
 
-        return connect(self.given.replay(), "lambda")
+        return connect(self.given.replay(), "lambda", self.given.api_key)
 
-    def overridden(self, url: str | None, replay_url: str | None, *, as_json: bool) -> Session:
+    def overridden(self, url: str | None, replay_url: str | None, api_key: str | None, *, as_json: bool) -> Session:
         """The same with what was given (again) behind the command's name."""
-        return Session(
-            Given(url or self.given.url, replay_url or self.given.replay_url), Output(as_json or self.output.as_json)
-        )
+        given = Given(url or self.given.url, replay_url or self.given.replay_url, api_key or self.given.api_key)
+        return Session(given, Output(as_json or self.output.as_json))
 
 
 # The shared options go before the command's name, where they are explained, or behind it.
 _SHARED = {
     "url": (Annotated[str | None, typer.Option("--url", hidden=True)], None),
     "replay_url": (Annotated[str | None, typer.Option("--replay-url", hidden=True)], None),
+    "api_key": (Annotated[str | None, typer.Option("--api-key", hidden=True)], None),
     "as_json": (Annotated[bool, typer.Option("--json", help="Print JSON, one document a line; errors too.")], False),
 }
 

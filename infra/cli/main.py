@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from forbear import __version__
-from infra.cli import deliveries, endpoints, events, holding, replay
+from infra.cli import deliveries, endpoints, events, holding, keys, replay
 from infra.cli.command import Session, command
 from infra.cli.listen import listen
 from infra.cli.output import Output
@@ -35,12 +35,21 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def main(
     context: typer.Context,
+    *,
     url: Annotated[
         str | None,
         typer.Option(envvar="FORBEAR_URL", help="Where the API is. Left out: the stack that `forbear up` runs here."),
     ] = None,
     replay_url: Annotated[
         str | None, typer.Option(envvar="FORBEAR_REPLAY_URL", help="Where the replay function's URL is.")
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="FORBEAR_API_KEY",
+            metavar="fbk_…",
+            help="An API key, to be sent and nothing signed. Better in the environment: others see command lines.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one document a line; errors too.")] = False,
     version: Annotated[  # noqa: ARG001 - its callback does the work
@@ -49,10 +58,11 @@ def main(
 ) -> None:
     """Deliver webhooks, with restraint.
 
-    Requests to a deployed stack are signed with the AWS credentials that are found in the usual places; those to this
-    machine are not. Exit codes: 0 done, 1 refused or not reachable, 2 the command line is not right.
+    Requests to a deployed stack carry the API key, or else are signed with the AWS credentials that are found in the
+    usual places; those to this machine need neither. Exit codes: 0 done, 1 refused or not reachable,
+    2 the command line is not right.
     """
-    context.obj = Session(Given(url, replay_url), Output(as_json))
+    context.obj = Session(Given(url, replay_url, api_key), Output(as_json))
 
 
 app.command("up")(up)
@@ -63,6 +73,7 @@ app.add_typer(events.app, name="events")
 app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(replay.app, name="replay")
 app.add_typer(holding.tenants, name="tenants")
+app.add_typer(keys.app, name="keys")
 command(app, "pause")(holding.pause)
 command(app, "resume")(holding.resume)
 command(app, "presets")(presets)

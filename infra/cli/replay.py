@@ -95,7 +95,7 @@ def start(
         **({} if at is None else {"at": times.future(at, datetime.now(UTC))}),
     }
     with session.replay() as function:
-        answer = function.call("POST", "/", document=document)
+        answer = function.call("POST", session.given.replay_path, document=document)
     if dry_run:
         more = " or more" if answer["more"] else ""
         session.output.done(f"{_deliveries(answer['matched'])}{more} would be replayed{_left_out(answer)}", answer)
@@ -108,7 +108,7 @@ def start(
 def show(session: Session, replay: Id) -> None:
     """Show how far a replay or backfill has come."""
     with session.replay() as function:
-        session.output.facts(function.call("GET", "/", query={"id": replay}), FACTS)
+        session.output.facts(function.call("GET", session.given.replay_path, query={"id": replay}), FACTS)
 
 
 @command(app, "list")
@@ -119,7 +119,7 @@ def list_(
 ) -> None:
     """List replays and backfills, the newest first."""
     with session.replay() as function:
-        found = function.call("GET", "/", query={"tenant": tenant, "limit": limit})
+        found = function.call("GET", session.given.replay_path, query={"tenant": tenant, "limit": limit})
     session.output.items(found["items"], LIST, "there is no replay")
 
 
@@ -127,7 +127,7 @@ def list_(
 def cancel(session: Session, replay: Id) -> None:
     """Cancel a replay or backfill, and what it put back and is still pending."""
     with session.replay() as function:
-        answer = function.call("DELETE", "/", query={"id": replay})
+        answer = function.call("DELETE", session.given.replay_path, query={"id": replay})
     session.output.done(f"{answer['id']} is {answer['state']}: {_deliveries(answer['cancelled'])} cancelled", answer)
 
 

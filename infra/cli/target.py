@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -37,10 +37,16 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The addresses that were given by options or environment variables."""
+    """The addresses, and the API key, that were given by options or environment variables."""
 
     url: str | None = None
     replay_url: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+
+    @property
+    def replay_path(self) -> str:
+        """Where replays are asked for, below the address that `replay` gives."""
+        return "/v1/replays" if self.api_key else "/"
 
     def api(self) -> Address:
         """Where the HTTP API is.
@@ -51,11 +57,13 @@ class Given:
         return self._find(self.url, "api_url", "API", "--url", "FORBEAR_URL")
 
     def replay(self) -> Address:
-        """Where the replay function's URL is.
+        """Where the replay function's URL is; with an API key, which that does not take, where the API is.
 
         Raises:
             UsageError: As with `api`.
         """
+        if self.api_key:
+            return self.api()
         return self._find(self.replay_url, "replay_url", "replay function", "--replay-url", "FORBEAR_REPLAY_URL")
 
     def _find(self, given: str | None, member: str, what: str, option: str, variable: str) -> Address:

@@ -36,6 +36,11 @@ MAY_NOT = {
         "claim": "SELECT forbear.claim(1, 1, 1)",
         "cancel": "SELECT forbear.finish(ARRAY[gen_random_uuid()], ARRAY['cancelled'], ARRAY[NULL]::text[], now())",
         "forget keys": "DELETE FROM forbear.idempotency_keys",
+        "make an API key": "INSERT INTO forbear.api_keys (id, name, hash, scopes) VALUES"
+        " (uuidv7(), 'x', sha256(''), '{manage}')",
+        "revoke an API key": "UPDATE forbear.api_keys SET revoked_at = now()",
+        "read who has API keys": "SELECT name FROM forbear.api_keys",
+        "make a data key": "INSERT INTO forbear.data_keys (purpose, wrapped) VALUES ('api_keys', '')",
         "pause everything": "UPDATE forbear.control SET paused_at = now()",
         "put in a data key": "INSERT INTO forbear.data_keys (purpose, wrapped) VALUES ('secrets', '')",
     },
@@ -49,8 +54,12 @@ MAY_NOT = {
         "begin a replay": "INSERT INTO forbear.replays (kind, step_at) VALUES ('replay', now())",
         "read keys": "SELECT key FROM forbear.idempotency_keys",
         "put in a data key": "INSERT INTO forbear.data_keys (purpose, wrapped) VALUES ('secrets', '')",
+        "read API keys": "SELECT hash FROM forbear.api_keys",
     },
     "forbear_replay": {
+        "make an API key": "INSERT INTO forbear.api_keys (id, name, hash, scopes) VALUES"
+        " (uuidv7(), 'x', sha256(''), '{manage}')",
+        "widen an API key": "UPDATE forbear.api_keys SET scopes = '{manage}'",
         "read secrets": "SELECT secret FROM forbear.secrets",
         "read an event's payload": "SELECT payload FROM forbear.events",
         "read an endpoint's headers": "SELECT headers FROM forbear.endpoints",
@@ -72,6 +81,8 @@ MAY_NOT = {
         "read keys": "SELECT key FROM forbear.idempotency_keys",
         "switch the schedule's note": "UPDATE forbear.control SET schedule = 'off'",
         "take a data key away": "DELETE FROM forbear.data_keys",
+        "widen an API key": "UPDATE forbear.api_keys SET scopes = '{manage}', tenant = NULL",
+        "forget an API key": "DELETE FROM forbear.api_keys",
         "change a data key": "UPDATE forbear.data_keys SET wrapped = ''",
     },
     "nobody_of_ours": {

@@ -27,8 +27,8 @@ REPLACED = {
     "That has no TLS, and trusts its users instead of checking their IAM tokens",
     "the master user's secret": "RDS would make it; the template does, with the same content",
     "references to a secret": "the emulator gives a secret's name where CloudFormation gives its ARN",
-    "who asks the replay function": "the emulator checks signatures at a function's URL, and does not tell the function "
-    "whose it is; so that one is open",
+    "who asks the replay function": "the emulator checks a signature at a function's URL, but does not tell the "
+    "function whose it is: that one is open",
     "the claimer's right to its schedule": "the emulator asks for the right to the group `default`, whatever the group",
 }
 """What is changed, and how."""

@@ -15,6 +15,7 @@ import pytest
 
 import manage
 from forbear import access, vault
+from forbear.api import respond
 from forbear.ids import Prefix, encode
 from forbear.settings import settings
 from tests.conftest import Connection
@@ -439,5 +440,5 @@ def test_no_key_is_in_logs_or_answers(
 def test_a_route_without_a_rule_answers_nobody() -> None:
     """Whoever vouches for the caller."""
     event = {"requestContext": {"http": {"method": "GET"}, "authorizer": {"iam": {}}}, "routeKey": "GET /v1/unruled"}
-    answer = manage.respond(event, {"GET /v1/unruled": manage.health}, None, manage.database)
+    answer = respond(event, {"GET /v1/unruled": manage.health}, None, manage.database)
     assert answer["statusCode"] == 500

@@ -47,7 +47,7 @@ def test_help_lists_every_command() -> None:
     assert result.exit_code == 0
     for name in (
         "up", "endpoints", "tenants", "pause", "resume", "send", "deliveries", "events", "replay", "listen", "presets",
-        "schedule", "simulate",
+        "schedule", "simulate", "keys",
     ):  # fmt: skip
         assert f"  {name} " in result.stdout
 
@@ -63,6 +63,7 @@ def test_help_lists_every_command() -> None:
         ("events", "list show"),
         ("replay", "start show list cancel"),
         ("tenants", "pause resume"),
+        ("keys", "create list revoke"),
     ],
 )
 def test_help_of_a_group_lists_its_commands(group: str, commands: str) -> None:
