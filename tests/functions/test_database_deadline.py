@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 import ingest
 import manage
 from forbear import db
-from forbear.api import MARGIN_S
+from forbear.api import HTTP_API_S, MARGIN_S, _time_s
 from forbear.db import Database, Unavailable
 from forbear.deadline import BoundedConnection, TimeIsUp, left_s, within
 from tests.functions.builders import make_endpoint, one
@@ -173,3 +173,10 @@ def fail_late(connection: BoundedConnection) -> None:
         while left_s() > 0:
             pass
         raise ValueError("too late")
+
+
+def test_what_is_asked_by_the_http_api_ends_before_that_gives_up() -> None:
+    """However long the function may take: replay has a URL of its own, by which it may take longer."""
+    assert _time_s(Context(60), by_url=False) == HTTP_API_S - MARGIN_S
+    assert _time_s(Context(60), by_url=True) > HTTP_API_S
+    assert _time_s(Context(5), by_url=False) <= 5 - MARGIN_S
