@@ -42,7 +42,6 @@ MAY_NOT = {
         "read who has API keys": "SELECT name FROM forbear.api_keys",
         "make a data key": "INSERT INTO forbear.data_keys (purpose, wrapped) VALUES ('api_keys', '')",
         "pause everything": "UPDATE forbear.control SET paused_at = now()",
-        "put in a data key": "INSERT INTO forbear.data_keys (purpose, wrapped) VALUES ('secrets', '')",
     },
     "forbear_claimer": {
         "change an endpoint": "UPDATE forbear.endpoints SET url = 'https://elsewhere.example/'",
