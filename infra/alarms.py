@@ -3,9 +3,9 @@
 Owns thresholds that are no knobs, and what missing data means. An idle stack writes nothing, so for nearly all of them
 no data is good data; the NAT instance reports every minute for as long as there is one, so there it is not.
 
-An alarm costs $0.10 a month for each metric in it, the first ten of an account are free. There are 12, and those of the
-way out: 1 for the instance, 2 for each gateway. Errors of the functions behind the API have none of their own: they are
-5xx of the API.
+An alarm costs $0.10 a month for each metric in it, the first ten of an account are free. There are 12, one more with a
+second API, and those of the way out: 1 for the instance, 2 for each gateway. Errors of the functions behind an API have
+none of their own: they are 5xx of the API.
 """
 
 from __future__ import annotations
@@ -165,17 +165,18 @@ class Alarms(Construct):
         )
 
     def _watch_api(self, api: Api) -> None:
-        self._alarm(
-            "ApiErrors",
-            api.http_api.metric_server_error(statistic="Sum", period=FIVE_MINUTES),
-            f"At least {_API_ERRORS} requests were answered 5xx in 2 of 3 spans of 5 minutes; events may not get in. "
-            "A few 503 while a paused database wakes are normal. First: the log of ingest, for 'database "
-            "unavailable' or 'unforeseen error'; producers that repeat a request with its Idempotency-Key lose "
-            "nothing.",
-            above=_API_ERRORS - 1,
-            points=2,
-            of=3,
-        )
+        for name, each in api.all.items():
+            self._alarm(
+                f"{name}ApiErrors",
+                each.metric_server_error(statistic="Sum", period=FIVE_MINUTES),
+                f"At least {_API_ERRORS} requests were answered 5xx in 2 of 3 spans of 5 minutes; events may not get "
+                "in. A few 503 while a paused database wakes are normal. First: the log of ingest, for 'database "
+                "unavailable' or 'unforeseen error'; producers that repeat a request with its Idempotency-Key lose "
+                "nothing.",
+                above=_API_ERRORS - 1,
+                points=2,
+                of=3,
+            )
 
     def _watch_database(self, database: Database) -> None:
         self._alarm(

@@ -167,6 +167,14 @@ class DatabaseConfig(Part):
         "its snapshots with another account needs. For new stacks: changing it later replaces the database.",
         price="$1",
     )
+    secrets_key: str | None = knob(
+        None,
+        "ARN of the KMS key that encrypts the secrets in the database, in the stack's region; without one, the stack "
+        "makes a key. For a database that was made elsewhere: its secrets can be read by its own key only, which the "
+        "output SecretsKey of that stack names.",
+        price="$1, whoever made it",
+        pattern=r"arn:[\w-]+:kms:[\w-]+:\d{12}:key/[\w-]+",
+    )
     ca_file: Path | None = knob(
         None,
         "PEM file, beside app.py, with the authorities that may sign the database's certificate; for partitions other "
@@ -269,6 +277,12 @@ class ApiConfig(Part):
         "Without scopes (api.auth.event_scopes to post events, api.auth.manage_scopes for the rest; one of them "
         "suffices) every token of the audience may do everything, reading signing secrets included. The replay URL "
         "always takes iam.",
+    )
+    keys: bool = knob(
+        default=False,
+        about="Whether there is a second API, at the output KeysApiUrl, for callers with an API key. Anybody can reach "
+        "it, and the functions themselves refuse whoever has no key.",
+        price="by use, strangers' requests included: up to api.rate_per_s on each route; $0.10 for its alarm",
     )
     rate_per_s: int = knob(
         100, "Requests a second that a route takes on average.", production=2_000, unit="1/s", ge=1, le=10_000

@@ -144,14 +144,21 @@ def _functions(functions: Functions, api: Api) -> list[cloudwatch.IWidget]:
         ),
         _graph(
             "API answers",
-            api.http_api.metric_count(label="requests", statistic="Sum", period=FIVE_MINUTES),
-            api.http_api.metric_client_error(label="4xx", statistic="Sum", period=FIVE_MINUTES),
-            api.http_api.metric_server_error(label="5xx", statistic="Sum", period=FIVE_MINUTES),
+            *[
+                metric
+                for name, each in api.all.items()
+                for metric in (
+                    each.metric_count(label=f"{name} requests".strip(), statistic="Sum", period=FIVE_MINUTES),
+                    each.metric_client_error(label=f"{name} 4xx".strip(), statistic="Sum", period=FIVE_MINUTES),
+                    each.metric_server_error(label=f"{name} 5xx".strip(), statistic="Sum", period=FIVE_MINUTES),
+                )
+            ],
         ),
         _graph(
             "API latency (ms)",
             *[
-                api.http_api.metric_latency(label=statistic, statistic=statistic, period=FIVE_MINUTES)
+                each.metric_latency(label=f"{name} {statistic}".strip(), statistic=statistic, period=FIVE_MINUTES)
+                for name, each in api.all.items()
                 for statistic in ("p50", "p99")
             ],
         ),

@@ -5,8 +5,8 @@ Owns the least that a role of a function needs. Uses no policy of AWS's own: tho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -66,15 +66,22 @@ def execution_role(
     return role
 
 
-def allow(grantee: iam.IGrantable, actions: str | Sequence[str], resource: str) -> None:
+def allow(
+    grantee: iam.IGrantable,
+    actions: str | Sequence[str],
+    resource: str,
+    *,
+    conditions: Mapping[str, Any] | None = None,
+) -> None:
     """Let a function or a role do something, to exactly one resource.
 
     Args:
         grantee: The function or the role.
         actions: The action, or several.
         resource: The resource's ARN.
+        conditions: Under which it may, as IAM writes them.
     """
     statement = iam.PolicyStatement(
-        actions=[actions] if isinstance(actions, str) else list(actions), resources=[resource]
+        actions=[actions] if isinstance(actions, str) else list(actions), resources=[resource], conditions=conditions
     )
     grantee.grant_principal.add_to_principal_policy(statement)

@@ -16,6 +16,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct, IConstruct
 
 from forbear.roles import ROLE_OF
+from forbear.vault import Purpose
 from infra.bundling import PRESETS, Bundle, code
 from infra.config import StackConfig
 from infra.database import MASTER, Database
@@ -23,6 +24,7 @@ from infra.execution_role import allow, execution_role
 from infra.log_group import log_group
 from infra.network import FUNCTION_SUBNETS, Network
 from infra.own_key import own_key
+from infra.secrets_key import SecretsKey
 from infra.series import namespace
 
 TICK: Final = "tick"
@@ -32,6 +34,11 @@ the schedule calls, can be told it."""
 # The API ends a request at 30 s; a function that ends first can say why.
 _API_TIMEOUT_S: Final = 29
 _MOST_S: Final = 900
+
+# Who opens what is sealed: manage shows secrets and makes them, the claimer signs with them.
+_OPEN_SECRETS: Final = ("manage", "claimer")
+# Who compares API keys; manage makes them, too. Only where there is an API that takes them.
+_CHECK_API_KEYS: Final = ("ingest", "manage", "replay")
 
 
 class Functions(Construct):
@@ -48,7 +55,14 @@ class Functions(Construct):
     """
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, config: StackConfig, network: Network, database: Database
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        config: StackConfig,
+        network: Network,
+        database: Database,
+        secrets_key: SecretsKey,
     ) -> None:
         """Build them.
 
@@ -58,9 +72,10 @@ class Functions(Construct):
             config: What was chosen.
             network: Where they run.
             database: What they connect to.
+            secrets_key: What wraps the data keys in it.
         """
         super().__init__(scope, construct_id)
-        self._config, self._network, self._database = config, network, database
+        self._config, self._network, self._database, self._secrets_key = config, network, database, secrets_key
         self.key = (
             own_key(self, "Key", about=f"{config.stack_name}: settings, logs and failed calls of the functions")
             if config.functions.own_key
@@ -123,9 +138,10 @@ class Functions(Construct):
         self.migrate = self._function(
             "migrate",
             _MOST_S,
-            {"MASTER_SECRET": database.secret.secret_arn},
+            {"MASTER_SECRET": database.secret.secret_arn, "KEY": secrets_key.arn},
             kept_s=1200,  # as long as CloudFormation waits for the answer
         )
+        secrets_key.let_make(self.migrate, *Purpose)
         database.secret.grant_read(self.migrate)
         # Who makes a role is a member of it (PostgreSQL 16), so a master that has made members of rds_iam is one of
         # them, and RDS may let it in by token only.
@@ -165,6 +181,9 @@ class Functions(Construct):
         log = log_group(self, f"{construct}Log", retention_days=chosen.log_retention_days, key=self.key)
         role = execution_role(self, f"{construct}Role", about=f"what {name} may do", log=log, key=self.key)
         self._database.grant_connect(role, user)
+        if purposes := self._purposes(name):
+            settings = {**settings, "KEY": self._secrets_key.arn}
+            self._secrets_key.let_unwrap(role, *purposes)
         function = lambda_.Function(
             self,
             construct,
@@ -212,6 +231,12 @@ class Functions(Construct):
         self._accept_findings(function, called_and_left=kept_s is not None)
         self.all[name] = function
         return function
+
+    def _purposes(self, name: str) -> tuple[Purpose, ...]:
+        """What a function uses data keys for."""
+        secrets = (Purpose.SECRETS,) if name in _OPEN_SECRETS else ()
+        api_keys = (Purpose.API_KEYS,) if self._config.api.keys and name in _CHECK_API_KEYS else ()
+        return secrets + api_keys
 
     def let_report_failures(self, role: iam.IRole) -> None:
         """Allow a role to put a call that failed into `failures`, and nothing else with it."""

@@ -20,6 +20,7 @@ from infra.functions import Functions
 from infra.network import Network
 from infra.observability import Observability
 from infra.schedule import Schedules
+from infra.secrets_key import SecretsKey
 
 FORBEAR = Path(__file__).parent.parent / "functions" / "forbear"
 MIGRATIONS = "sql/migrations"
@@ -48,7 +49,15 @@ class ForbearStack(cdk.Stack):
         self._snapshot = config.database.snapshot
         self.network = Network(self, "Network", config=config)
         self.database = Database(self, "Database", config=config, network=self.network)
-        self.functions = Functions(self, "Functions", config=config, network=self.network, database=self.database)
+        self.secrets_key = SecretsKey(self, "Secrets", config=config)
+        self.functions = Functions(
+            self,
+            "Functions",
+            config=config,
+            network=self.network,
+            database=self.database,
+            secrets_key=self.secrets_key,
+        )
         self.api = Api(self, "Api", config=config, functions=self.functions)
         self.schedules = Schedules(self, "Schedules", config=config, functions=self.functions)
         self.observability = Observability(
@@ -111,6 +120,7 @@ class ForbearStack(cdk.Stack):
         )
         told: dict[str, tuple[str | None, str]] = {
             "ApiUrl": (api.url, "Where events are posted and endpoints managed"),
+            "KeysApiUrl": (api.keys_api.api_endpoint if api.keys_api else None, "Where API keys are taken"),
             "ApiDomainTarget": (api.domain_target, "What the DNS record (CNAME, or an alias) of the domain points to"),
             "ReplayUrl": (replay_url, "Where dead deliveries are given another life; requests are signed (SigV4)"),
             "EgressAddresses": (
@@ -124,6 +134,10 @@ class ForbearStack(cdk.Stack):
             "OperatorPolicy": (
                 api.operator_policy.managed_policy_arn,
                 "Attach it to the roles that manage endpoints and replay",
+            ),
+            "SecretsKey": (
+                self.secrets_key.arn,
+                "KMS key of the secrets in the database; a snapshot that is restored elsewhere needs it",
             ),
             "AlarmTopic": (self.observability.topic.topic_arn, "Where alarms go: subscribe to it"),
             "Dashboard": (self.observability.dashboard_url, "How it does"),

@@ -13,16 +13,38 @@ from tests.infra.aws.reading import resources, written
 CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0b1d-22"
 DOMAIN = {"api.domain_name": "hooks.example.com", "api.certificate_arn": CERTIFICATE}
 TOKENS = {"api.auth.issuer": "https://id.example.com", "api.auth.audiences": "forbear,ops"}
+KEYS: dict[str, Any] = {"api.keys": True}
 PROFILES = pytest.mark.parametrize("profile", ["small", "production"])
 
 
-def routes(template: Template) -> dict[str, dict[str, Any]]:
-    return {route["RouteKey"]: route for route in resources(template, "ApiGatewayV2::Route").values()}
+def of_api(template: Template, kind: str, api: str) -> list[dict[str, Any]]:
+    """The resources of a kind that belong to an API: `ApiHttp`, or `ApiKeysHttp` for the one for keys."""
+    return [
+        one
+        for one in resources(template, f"ApiGatewayV2::{kind}").values()
+        if written(one["ApiId"]).startswith(f"<{api}")
+    ]
 
 
-def stage(template: Template) -> dict[str, Any]:
-    (found,) = resources(template, "ApiGatewayV2::Stage").values()
+def routes(template: Template, api: str = "ApiHttp") -> dict[str, dict[str, Any]]:
+    return {route["RouteKey"]: route for route in of_api(template, "Route", api)}
+
+
+def stage(template: Template, api: str = "ApiHttp") -> dict[str, Any]:
+    (found,) = of_api(template, "Stage", api)
     return found
+
+
+def functions_behind(template: Template, api: str = "ApiHttp") -> dict[str, str]:
+    """The function that each route leads to."""
+    lambdas, targets = resources(template, "Lambda::Function"), resources(template, "ApiGatewayV2::Integration")
+    leads_to = {}
+    for key, route in routes(template, api).items():
+        integration = targets[written(route["Target"]).removeprefix("integrations/").strip("<>")]
+        assert integration["PayloadFormatVersion"] == "2.0"
+        function = written(integration["IntegrationUri"]).strip("<>").removesuffix(".Arn")
+        leads_to[key] = lambdas[function]["Handler"].partition(".")[0]
+    return leads_to
 
 
 def policy(template: Template, name: str) -> dict[str, list[str]]:
@@ -43,15 +65,7 @@ def policy(template: Template, name: str) -> dict[str, list[str]]:
 
 def test_the_api_has_the_routes_of_the_functions_and_no_other(template: Synthesize) -> None:
     """One list serves AWS, the local stack and the functions: a route cannot be in one and not in the other."""
-    made = template()
-    lambdas, targets = resources(made, "Lambda::Function"), resources(made, "ApiGatewayV2::Integration")
-    leads_to = {}
-    for key, route in routes(made).items():
-        integration = targets[written(route["Target"]).removeprefix("integrations/").strip("<>")]
-        assert integration["PayloadFormatVersion"] == "2.0"
-        function = written(integration["IntegrationUri"]).strip("<>").removesuffix(".Arn")
-        leads_to[key] = lambdas[function]["Handler"].partition(".")[0]
-    assert leads_to == {route.key: route.function for route in ROUTES}
+    assert functions_behind(template()) == {route.key: route.function for route in ROUTES}
 
 
 @PROFILES
@@ -204,3 +218,87 @@ def test_the_addresses_that_are_told_are_those_that_answer(template: Synthesize)
     assert written(outputs["ApiDomainTarget"]["Value"]).endswith(".RegionalDomainName>")
     (api,) = resources(template(), "ApiGatewayV2::Api")
     assert written(template().find_outputs("ApiUrl")["ApiUrl"]["Value"]) == f"<{api}.ApiEndpoint>"
+
+
+@PROFILES
+def test_there_is_no_api_that_anybody_can_reach_unless_it_was_chosen(template: Synthesize, profile: str) -> None:
+    made = template(profile)
+    assert len(resources(made, "ApiGatewayV2::Api")) == 1
+    assert "KeysApiUrl" not in made.find_outputs("*")
+
+
+@pytest.mark.parametrize("auth", [{}, TOKENS])
+def test_an_api_for_keys_stands_beside_the_other_one_and_changes_nothing_about_it(
+    template: Synthesize, auth: dict[str, str]
+) -> None:
+    """Whether that one takes signatures or tokens."""
+    made = template(**KEYS, **auth)
+    alone = template(**auth)
+    assert {key: one["AuthorizationType"] for key, one in routes(made).items()} == {
+        key: one["AuthorizationType"] for key, one in routes(alone).items()
+    }
+    assert stage(made) == stage(alone)
+    assert made.find_outputs("ApiUrl") == alone.find_outputs("ApiUrl")
+
+
+@pytest.mark.parametrize("auth", [{}, TOKENS])
+def test_on_the_api_for_keys_the_functions_look_themselves(template: Synthesize, auth: dict[str, str]) -> None:
+    """A route with an authorizer would turn keys away before a function sees them; one with scopes has one."""
+    made = template(**KEYS, **auth)
+    found = routes(made, "ApiKeysHttp")
+    assert functions_behind(made, "ApiKeysHttp") == {route.key: route.function for route in ROUTES}
+    assert {one["AuthorizationType"] for one in found.values()} == {"NONE"}
+    assert not any("AuthorizerId" in one or "AuthorizationScopes" in one for one in found.values())
+
+
+def test_the_api_for_keys_is_throttled_as_the_other_one_is(template: Synthesize) -> None:
+    """It is what strangers can make the functions run, and what their running costs."""
+    made = template(**KEYS, **{"api.rate_per_s": "40", "api.burst": "80"})
+    keys, other = stage(made, "ApiKeysHttp"), stage(made)
+    assert keys["DefaultRouteSettings"] == other["DefaultRouteSettings"]
+    assert keys["RouteSettings"] == other["RouteSettings"]
+    assert keys["RouteSettings"]["GET /v1/health"] == {"ThrottlingRateLimit": 1, "ThrottlingBurstLimit": 5}
+
+
+def test_the_api_for_keys_logs_apart_and_knows_nobody(template: Synthesize) -> None:
+    """Strangers cannot drown the other log, nor forge a line of theirs. Who calls, the key tells, to the function."""
+    made = template(**KEYS)
+    destinations = [
+        written(stage(made, api)["AccessLogSettings"]["DestinationArn"]) for api in ("ApiHttp", "ApiKeysHttp")
+    ]
+    assert len(set(destinations)) == 2
+    keys, other = (json.loads(stage(made, api)["AccessLogSettings"]["Format"]) for api in ("ApiKeysHttp", "ApiHttp"))
+    assert keys == {name: variable for name, variable in other.items() if name != "user"}
+
+
+def test_the_address_of_the_api_for_keys_is_told(template: Synthesize) -> None:
+    """It has no domain name: that one's address stays the only way in to the other API."""
+    made = template(**KEYS, **DOMAIN)
+    (keys,) = (name for name in resources(made, "ApiGatewayV2::Api") if name.startswith("ApiKeysHttp"))
+    assert written(made.find_outputs("KeysApiUrl")["KeysApiUrl"]["Value"]) == f"<{keys}.ApiEndpoint>"
+    assert resources(made, "ApiGatewayV2::Api")[keys].get("DisableExecuteApiEndpoint", False) is False
+    (mapping,) = resources(made, "ApiGatewayV2::ApiMapping").values()
+    assert written(mapping["ApiId"]).startswith("<ApiHttp")
+
+
+def test_the_policies_are_about_the_api_that_asks_iam(template: Synthesize) -> None:
+    made, alone = template(**KEYS), template()
+    assert (policy(made, "Producer"), policy(made, "Operator")) == (
+        policy(alone, "Producer"),
+        policy(alone, "Operator"),
+    )
+
+
+def test_two_apis_may_call_the_functions_that_stand_behind_them_and_no_others(template: Synthesize) -> None:
+    """One permission an API and function."""
+    made = template(**KEYS)
+    lambdas = resources(made, "Lambda::Function")
+    called = sorted(
+        (
+            written(one["SourceArn"]).partition(":<AWS::AccountId>:<")[2].partition(">")[0].rstrip("0123456789ABCDEF"),
+            lambdas[written(one["FunctionName"]).strip("<>").removesuffix(".Arn")]["Handler"],
+        )
+        for one in resources(made, "Lambda::Permission").values()
+    )
+    behind = {f"{route.function}.handler" for route in ROUTES}
+    assert called == sorted((api, handler) for api in ("ApiHttp", "ApiKeysHttp") for handler in behind)

@@ -71,6 +71,14 @@ def test_the_command_lines_strings_become_numbers_lists_and_groups() -> None:
     assert chosen.api.auth == JwtConfig(issuer="https://issuer.example.com", audiences=("forbear", "other"))
 
 
+def test_a_key_is_named_by_its_arn_wherever_aws_is() -> None:
+    for arn in (
+        "arn:aws:kms:eu-central-1:123456789012:key/0a1b2c3d-0000-1111-2222-333344445555",
+        "arn:aws-us-gov:kms:us-gov-west-1:123456789012:key/mrk-0a1b2c3d00001111222233334444",
+    ):
+        assert read({"database.secrets_key": arn}).database.secrets_key == arn
+
+
 def test_a_group_may_come_as_a_table_and_single_knobs_beside_it() -> None:
     chosen = read({"database": {"min_acu": 1}, "database.max_acu": "8"})
     assert (chosen.database.min_acu, chosen.database.max_acu) == (1, 8)
@@ -103,6 +111,14 @@ def test_the_cdks_own_context_is_none_of_our_business() -> None:
         ({"stack_name": "-x"}, "stack_name: String should match pattern"),
         ({"functions.reserved_concurrency.sender": "5"}, "functions.reserved_concurrency.sender: Input should be 'ing"),
         ({"functions.log_retention_days": "31"}, "functions.log_retention_days: Input should be 1, 3, 5"),
+        ({"database.secrets_key": "alias/forbear"}, "database.secrets_key: String should match pattern"),
+        ({"database.secrets_key": "alias/forbear"}, "It takes: ARN of the KMS key that encrypts the secrets"),
+        ({"database.secrets_key": "arn:aws:kms:eu-central-1:1:key/x"}, "database.secrets_key: String should match"),
+        (
+            {"database.secrets_key": "arn:aws:kms:eu-central-1:123456789012:alias/forbear"},
+            "database.secrets_key: String should match pattern",
+        ),
+        ({"api.keys": "perhaps"}, "api.keys: Input should be a valid boolean"),
         ({"api.auth": "jwt"}, "api.auth: Input should be 'iam'. It takes: How requests are authenticated"),
     ],
 )

@@ -36,6 +36,7 @@ EVERYTHING: dict[str, Any] = {
     "api.auth.audiences": "forbear",
     "api.auth.event_scopes": "events",
     "api.auth.manage_scopes": "manage",
+    "api.keys": True,
     "api.domain_name": "hooks.example.com",
     "api.certificate_arn": "arn:aws:acm:us-east-1:123456789012:certificate/0a1b-2c3d",
     "observability.alarm_email": "oncall@example.com",
@@ -47,6 +48,7 @@ STACKS: dict[str, dict[str, Any]] = {
     "production": {"profile": "production"},
     "everything": EVERYTHING,
 }
+KEYS_API = "<ApiKeysHttp"
 EACH = pytest.mark.parametrize("stack", STACKS)
 
 
@@ -87,8 +89,10 @@ def rules_of(group: Properties, way: str) -> list[dict[str, Any]]:
 PROMISES: dict[str, dict[str, Callable[[Properties], Any]]] = {
     "ApiGatewayV2::Api": {"is HTTP": lambda of: of["ProtocolType"] == "HTTP"},
     "ApiGatewayV2::Route": {
-        "is authorised, unless it is health": lambda of: (
-            of["AuthorizationType"] in ("AWS_IAM", "JWT") or of["RouteKey"] == "GET /v1/health"
+        "is authorised, unless it is health, or for API keys": lambda of: (
+            of["AuthorizationType"] in ("AWS_IAM", "JWT")
+            or of["RouteKey"] == "GET /v1/health"
+            or written(of["ApiId"]).startswith(KEYS_API)
         ),
     },
     "ApiGatewayV2::Integration": {"carries payload format 2.0": lambda of: of["PayloadFormatVersion"] == "2.0"},
@@ -262,9 +266,14 @@ def test_only_the_api_and_the_replay_url_are_public_and_only_health_is_open(
     made: Callable[[str], Template], stack: str
 ) -> None:
     template = made(stack)
-    routes = resources(template, "ApiGatewayV2::Route").values()
+    routes = [
+        each
+        for each in resources(template, "ApiGatewayV2::Route").values()
+        if not written(each["ApiId"]).startswith(KEYS_API)
+    ]
     assert {each["RouteKey"] for each in routes} == {route.key for route in ROUTES}
     assert [each["RouteKey"] for each in routes if each["AuthorizationType"] == "NONE"] == ["GET /v1/health"]
+    assert len(resources(template, "ApiGatewayV2::Api")) == (2 if STACKS[stack].get("api.keys") else 1)
     ((_, url),) = resources(template, "Lambda::Url").items()
     assert "FunctionsReplay" in written(url["TargetFunctionArn"])
     assert not [name for name, each in resources(template, "Lambda::Permission").items() if each["Principal"] == "*"]

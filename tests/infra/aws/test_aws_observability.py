@@ -101,6 +101,7 @@ def test_everything_that_should_alarm_does(template: Synthesize) -> None:
     }
     assert alarms(template("small")).keys() == always | {"NatInstance1"}
     assert alarms(template("production")).keys() == always | {"NatGateway1", "NatGateway2"}
+    assert alarms(template(**{"api.keys": True})).keys() == always | {"NatInstance1", "KeysApiErrors"}
 
 
 @pytest.mark.parametrize(("profile", "count", "dollars"), [("small", 13, "0.30"), ("production", 16, "0.60")])

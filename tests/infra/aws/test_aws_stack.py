@@ -119,7 +119,7 @@ def test_the_outputs_say_what_people_need_next(template: Synthesize, profile: st
     told = template(profile).find_outputs("*")
     assert {*told} == {
         *("ApiUrl", "ReplayUrl", "EgressAddresses", "ProducerPolicy", "OperatorPolicy"),
-        *("AlarmTopic", "Dashboard", "FirstEvent"),
+        *("AlarmTopic", "Dashboard", "FirstEvent", "SecretsKey"),
     }
     assert all(each["Description"] for each in told.values())
     assert written(told["FirstEvent"]["Value"]).startswith(f"forbear --url {written(told['ApiUrl']['Value'])} send ")
@@ -148,6 +148,8 @@ def test_a_domain_of_its_own_says_where_its_record_points_to(template: Synthesiz
 def test_two_stacks_in_one_account_and_region_do_not_collide(template: Synthesize) -> None:
     first, second = names(template()), names(template(stack_name="Hooks"))
     assert not first & second
+    keys = names(template(**{"api.keys": True})) - first
+    assert not any(keys & names(template(stack_name=name)) for name in ("Forbear-keys", "Forbear-api-keys"))
     assert ("AWS::Scheduler::Schedule", "tick, Forbear") in first
     assert ("AWS::Scheduler::ScheduleGroup", "Forbear") in first
 

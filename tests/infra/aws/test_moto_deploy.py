@@ -18,7 +18,9 @@ from aws_cdk.assertions import Template
 from moto import mock_aws
 
 from forbear.routes import ROUTES
+from forbear.vault import KEY_BYTES, KeyUnavailable, KmsWrapping, Purpose
 from tests.infra.aws.moto_shim import known_types
+from tests.infra.aws.reading import FUNCTIONS
 
 REGION = "us-east-1"  # the one whose zones moto's Fn::GetAZs gives, whatever the region
 ACCOUNT = "123456789012"
@@ -146,6 +148,19 @@ class TestDeployed:
         assert cluster["BackupRetentionPeriod"] >= 7
         url = function("ingest")["Environment"]["Variables"]["FORBEAR_DATABASE_URL"]
         assert url.startswith(f"postgresql://forbear_ingest@{cluster['Endpoint']}:5432/forbear?sslmode=verify-full")
+
+    def test_data_keys_are_made_and_opened_by_the_key_of_the_stack(self, stack: dict[str, str]) -> None:
+        """And by none of its other keys, and for nothing else than they were made for."""
+        told = {name: function(name)["Environment"]["Variables"].get("FORBEAR_KEY") for name in FUNCTIONS}
+        arn = stack["SecretsKey"]
+        assert told == {name: arn if name in {"manage", "claimer", "migrate"} else None for name in FUNCTIONS}
+        client = boto3.client("kms")
+        assert client.describe_key(KeyId=arn)["KeyMetadata"]["KeyState"] == "Enabled"
+        assert client.get_key_rotation_status(KeyId=arn)["KeyRotationEnabled"]
+        wrapped = KmsWrapping(arn).new_key(Purpose.SECRETS)
+        assert len(KmsWrapping(arn).unwrap(wrapped, Purpose.SECRETS)) == KEY_BYTES
+        with pytest.raises(KeyUnavailable):
+            KmsWrapping(arn).unwrap(wrapped, Purpose.API_KEYS)
 
 
 def failures() -> str:
