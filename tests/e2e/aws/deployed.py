@@ -45,9 +45,9 @@ class Deployed:
                 iam.delete_access_key(UserName=name, AccessKeyId=key["AccessKeyId"])
             iam.delete_user(UserName=name)
 
-    def api(self, path: str) -> str:
-        """The address of a path of the API. The emulator serves names under its own address, too."""
-        return f"{self.emulator.url}/_aws/execute-api/{self._name('ApiUrl')}{path}"
+    def api(self, path: str, output: str = "ApiUrl") -> str:
+        """The address of a path of an API. The emulator serves names under its own address, too."""
+        return f"{self.emulator.url}/_aws/execute-api/{self._name(output)}{path}"
 
     @property
     def replay_url(self) -> str:
@@ -124,6 +124,7 @@ HOLDINGS: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
         ],
     ),
     "secrets": ("secretsmanager", lambda it: [one["Name"] for one in it.list_secrets()["SecretList"]]),
+    "keys": ("kms", lambda it: [one["KeyId"] for one in it.list_keys()["Keys"]]),
     "networks": ("ec2", lambda it: [one["VpcId"] for one in it.describe_vpcs()["Vpcs"] if not one.get("IsDefault")]),
     "roles": ("iam", lambda it: [one["RoleName"] for one in it.list_roles()["Roles"]]),
     "policies": ("iam", lambda it: [one["PolicyName"] for one in it.list_policies(Scope="Local")["Policies"]]),

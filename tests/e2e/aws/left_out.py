@@ -27,8 +27,10 @@ REPLACED = {
     "That has no TLS, and trusts its users instead of checking their IAM tokens",
     "the master user's secret": "RDS would make it; the template does, with the same content",
     "references to a secret": "the emulator gives a secret's name where CloudFormation gives its ARN",
-    "who asks the replay function": "the emulator checks a signature at a function's URL, but does not tell the "
-    "function whose it is: that one is open",
+    "the purposes of data keys in the functions' rights": "the emulator's policies do not know a request's encryption "
+    "context. Its KMS does: a key that was wrapped for one purpose is not unwrapped for another",
+    "whose signature a function URL checked": "the emulator does not tell the function, as AWS does: replay is open "
+    "to whoever the emulator lets through",
     "the claimer's right to its schedule": "the emulator asks for the right to the group `default`, whatever the group",
 }
 """What is changed, and how."""
@@ -36,6 +38,7 @@ REPLACED = {
 MASTER_SECRET = "EmulatedMasterSecret"
 MASTER = "forbear_master"
 _USER = re.compile(r"postgresql://(\w+)@")
+_PURPOSE = "kms:EncryptionContext:forbear"
 _SCHEDULE = re.compile(r":schedule/[\w-]+/")
 
 
@@ -83,7 +86,7 @@ def _is_left_out(resource: Mapping[str, Any]) -> bool:
 
 
 def _rewritten(value: Any, gone: set[str], secrets: set[str]) -> Any:
-    """The same with no reference to what is gone, and with ARNs of secrets."""
+    """The same with no reference to what is gone, with ARNs of secrets, and rights to data keys of any purpose."""
     match value:
         case {"Ref": str(name)} | {"Fn::GetAtt": [str(name), *_]} if name in gone:
             return f"{name} is left out"
@@ -92,7 +95,11 @@ def _rewritten(value: Any, gone: set[str], secrets: set[str]) -> Any:
         case {"Fn::GetAtt": [_, "MasterUserSecret.SecretArn"]}:
             return {"Fn::GetAtt": [MASTER_SECRET, "Id"]}
         case dict():
-            kept = {key: _rewritten(one, gone, secrets) for key, one in value.items()}
+            kept = {
+                key: _rewritten(one, gone, secrets)
+                for key, one in value.items()
+                if key != "Condition" or _PURPOSE not in str(one)
+            }
             return kept if "DependsOn" not in kept else {**kept, "DependsOn": _without(kept["DependsOn"], gone)}
         case list():
             return [_rewritten(one, gone, secrets) for one in value]

@@ -37,7 +37,7 @@ def cdk(emulator: MiniStack, aurora: EmbeddedPostgres, tmp_path: Path) -> Cdk:
     return Cdk(tmp_path, emulator.environment | told)
 
 
-async def test_the_stack_is_deployed_works_is_updated_and_leaves_nothing_but_a_snapshot(
+async def test_the_stack_is_deployed_works_is_updated_and_leaves_nothing_but_a_snapshot_and_its_key(
     cdk: Cdk, emulator: MiniStack, aurora: EmbeddedPostgres, receiver: tuple[Receiver, int], steps: Steps
 ) -> None:
     received, port = receiver
@@ -67,8 +67,11 @@ async def test_the_stack_is_deployed_works_is_updated_and_leaves_nothing_but_a_s
             await until(lambda: stack.tick()["State"] == "DISABLED")
         forgotten = forgotten_event(aurora)
         stack.switch_on()
+        more = {"functions.memory_mb.ingest": "1024", "delivery.retention_days": "7", "api.keys": "true"}
         with steps("cdk deploy, an update"):
-            await cdk.deploy({**chosen, "functions.memory_mb.ingest": "1024", "delivery.retention_days": "7"})
+            stack.outputs = await cdk.deploy({**chosen, **more})
+        with steps("the API for keys is there, and the functions know the key"):
+            await there_is_an_api_for_keys(stranger)
         assert stack.function("ingest")["MemorySize"] == 1024
         assert stack.function("maintain")["Environment"]["Variables"]["FORBEAR_RETENTION_DAYS"] == "7"
         with steps("the schedule's tick finds an event that nobody told of"):
@@ -81,7 +84,8 @@ async def test_the_stack_is_deployed_works_is_updated_and_leaves_nothing_but_a_s
     left = holdings(emulator) - before
     for line in sorted(left):
         steps.tell(f"left after destroy: {line}")
-    assert [line.partition(" ")[0] for line in left] == ["snapshots"]  # as database.final_snapshot promises
+    # As database.final_snapshot promises: the database, and the key of the secrets in it.
+    assert sorted(line.partition(" ")[0] for line in left) == ["keys", "snapshots"]
 
 
 async def only_those_who_may(stranger: Caller, producer: Caller) -> None:
@@ -92,6 +96,15 @@ async def only_those_who_may(stranger: Caller, producer: Caller) -> None:
     assert (await stranger.replay("GET")).status_code == 403
     assert (await producer.call("GET", "/v1/endpoints")).status_code == 403
     assert (await producer.replay("GET")).status_code == 403
+
+
+async def there_is_an_api_for_keys(stranger: Caller) -> None:
+    """Anybody reaches it, and whoever answers there can check a key."""
+    stack = stranger.stack
+    answer = await stranger.http.get(stack.api("/v1/health", "KeysApiUrl"))
+    assert answer.status_code == 200, answer.text
+    for name in ("ingest", "manage", "replay"):
+        assert stack.function(name)["Environment"]["Variables"]["FORBEAR_KEY"] == stack.outputs["SecretsKey"]
 
 
 async def an_event_is_delivered(producer: Caller, operator: Caller, received: Receiver, port: int) -> dict[str, Any]:
