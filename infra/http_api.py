@@ -163,7 +163,7 @@ def _stage(
         throttle=apigwv2.ThrottleSettings(
             rate_limit=max(1, chosen.rate_per_s // _MANAGE_SHARE), burst_limit=max(1, chosen.burst // _MANAGE_SHARE)
         ),
-        # By route they would be 33 times four metrics at $0.30 a month; the log has them too.
+        # They would be four metrics a route, at $0.30 a month each; the log has them too.
         detailed_metrics_enabled=False,
         domain_mapping=apigwv2.DomainMappingOptions(domain_name=domain) if domain else None,
     )
