@@ -37,13 +37,16 @@ class Arrow:
 
 _REPLAY = "replay (generation + 1)"
 _CANCEL = "endpoint deleted, or cancelled"
+# Reasons that an attempt ends with; the one that is left out ends what nobody attempts.
+_DECIDED = [reason for reason in DeadReason if reason is not DeadReason.CIRCUIT_OPEN]
 
 ARROWS = (
     Arrow(DeliveryState.PENDING, DeliveryState.LEASED, "claim"),
     Arrow(DeliveryState.LEASED, DeliveryState.DELIVERED, "2xx"),
     Arrow(DeliveryState.LEASED, DeliveryState.PENDING, "retry, or give-back (next due time)"),
     Arrow(DeliveryState.LEASED, DeliveryState.PENDING, "lease lapsed"),
-    Arrow(DeliveryState.LEASED, DeliveryState.DEAD, f"no more tries, or no point: {', '.join(DeadReason)}"),
+    Arrow(DeliveryState.LEASED, DeliveryState.DEAD, f"no more tries, or no point: {', '.join(_DECIDED)}"),
+    Arrow(DeliveryState.PENDING, DeliveryState.DEAD, f"due, and must not wait: {DeadReason.CIRCUIT_OPEN}"),
     Arrow(DeliveryState.PENDING, DeliveryState.CANCELLED, _CANCEL),
     Arrow(DeliveryState.LEASED, DeliveryState.CANCELLED, _CANCEL),
     Arrow(DeliveryState.DELIVERED, DeliveryState.PENDING, _REPLAY),
