@@ -21,7 +21,7 @@ from forbear.event_types import matching_patterns
 from forbear.ids import Prefix, decode, encode
 from forbear.leases import Lease
 from forbear.policy.model import Policy
-from tests.functions.manage.calling import DELIVERY, ENDPOINT, Answer, call, dlv, ep, evt, ok
+from tests.functions.manage.calling import ENDPOINT, call, dlv, ep, evt, ok
 from tests.functions.queue.model.expected import Delivery, Endpoint, Expected
 from tests.functions.queue.model.invariants import check
 from tests.functions.queue.model.policies import POLICIES
@@ -38,8 +38,10 @@ TRY_EVERY = 5
 
 claimer = st.integers(0, CLAIMERS - 1)
 pick = st.integers(0, 30)
-tenant = st.sampled_from(TENANTS)
+picks = st.lists(pick, min_size=1, max_size=4)
+tenant = st.sampled_from((*TENANTS, "acme"))
 policy = st.sampled_from(sorted(POLICIES))
+kind = st.sampled_from(KINDS)
 event = st.tuples(
     tenant,
     st.sampled_from(TYPES),
@@ -75,10 +77,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Endpoints.
 
-    @initialize(policies=st.lists(policy, min_size=2, max_size=4))
+    @initialize(policies=st.lists(policy, min_size=3, max_size=4))
     def start(self, policies: list[str]) -> None:
         for number, name in enumerate(policies):
-            self.create("acme" if number < 3 else "blue", name, number)
+            self.create(TENANTS[number // 2], name, number)
 
     def create(self, tenant: str, name: str, patterns: int) -> None:
         subscribed = PATTERNS[patterns % len(PATTERNS)]
@@ -94,40 +96,35 @@ class QueueMachine(RuleBasedStateMachine):
         self.expected.endpoints.append(Endpoint(decode(Prefix.ENDPOINT, made["id"]), tenant, subscribed, timeout_s))
         self.world.move(0.001)  # so that endpoints' ids are in their order
 
-    @rule(tenant=tenant, name=policy, patterns=pick)
-    def create_endpoint(self, tenant: str, name: str, patterns: int) -> None:
-        if len(self.expected.live()) < MOST_ENDPOINTS:
-            self.create(tenant, name, patterns)
-        self.expected.confirm()
-
-    @rule(which=pick, name=policy, patterns=pick)
-    def change_endpoint(self, which: int, name: str, patterns: int) -> None:
-        if one := nth(self.expected.live(), which):
-            one.patterns = PATTERNS[patterns % len(PATTERNS)]
+    @rule(
+        how=st.sampled_from(("create", "change", "change", "rotate", "test", "test", "delete")),
+        which=pick,
+        tenant=tenant,
+        name=policy,
+    )
+    def change_endpoints(self, how: str, which: int, tenant: str, name: str) -> None:
+        one = nth(self.expected.live(), which)
+        if how == "create" and len(self.expected.live()) < MOST_ENDPOINTS:
+            self.create(tenant, name, which)
+        elif how == "change" and one:
+            one.patterns = PATTERNS[which % len(PATTERNS)]
             one.timeout_s = Policy.model_validate(POLICIES[name]).timeout_s
             body = {"preset": None, "policy": POLICIES[name], "event_types": list(one.patterns)}
             ok(call("PATCH", ENDPOINT, ep(one.id), body=body))
-        self.expected.confirm()
-
-    @rule(which=pick)
-    def delete_endpoint(self, which: int) -> None:
-        one = nth(self.expected.live(), which)
-        if one is None or len(self.expected.live()) < 2:
-            return
-        assert call("DELETE", ENDPOINT, ep(one.id)).status == 204
-        one.deleted = True
-        self.cancelled([each for each in self.deliveries if each.endpoint_id == one.id and not each.finished])
-
-    @rule(which=pick)
-    def rotate_secret(self, which: int) -> None:
-        if one := nth(self.expected.live(), which):
+        elif how == "rotate" and one:
             answer = call("POST", f"{ENDPOINT}/rotate-secret", ep(one.id), body={})
             assert answer.status in {200, 409}  # five sign already
+        elif how == "test" and one:
+            self.send_test(one)
+        elif how == "delete" and one and len(self.expected.live()) > 2:
+            assert call("DELETE", ENDPOINT, ep(one.id)).status == 204
+            one.deleted = True
+            self.cancelled([each for each in self.deliveries if each.endpoint_id == one.id and not each.finished])
         self.expected.confirm()
 
     # What holds them.
 
-    @rule(which=pick, how=st.sampled_from(("pause", "resume", "resume", "enable", "enable", "reset-breaker")))
+    @rule(which=pick, how=st.sampled_from(("pause", "resume", "enable", "enable", "reset-breaker")))
     def switch_endpoint(self, which: int, how: str) -> None:
         if one := nth(self.expected.live(), which):
             ok(call("POST", f"{ENDPOINT}/{how}", ep(one.id)))
@@ -135,22 +132,28 @@ class QueueMachine(RuleBasedStateMachine):
                 one.paused = how == "pause"
         self.expected.confirm()
 
-    @rule(tenant=tenant, paused=st.booleans())
-    def pause_tenant(self, tenant: str, paused: bool) -> None:
-        ok(call("POST", f"/v1/tenants/{{tenant}}/{'pause' if paused else 'resume'}", tenant))
-        (self.expected.paused_tenants.add if paused else self.expected.paused_tenants.discard)(tenant)
-        self.expected.confirm()
-
-    @rule(paused=st.sampled_from((True, False, False)))
-    def pause_everything(self, paused: bool) -> None:
-        ok(call("POST", f"/v1/{'pause' if paused else 'resume'}"))
-        self.expected.paused = paused
+    @rule(tenant=st.sampled_from((*TENANTS, None)), paused=st.sampled_from((True, False, False)))
+    def switch_many(self, tenant: str | None, paused: bool) -> None:
+        how = "pause" if paused else "resume"
+        if tenant is None:
+            ok(call("POST", f"/v1/{how}"))
+            self.expected.paused = paused
+        else:
+            ok(call("POST", f"/v1/tenants/{{tenant}}/{how}", tenant))
+            (self.expected.paused_tenants.add if paused else self.expected.paused_tenants.discard)(tenant)
         self.expected.confirm()
 
     # Producers.
 
-    @rule(posted=st.lists(event, min_size=1, max_size=4))
+    @rule(posted=st.lists(event, min_size=1, max_size=3))
     def ingest(self, posted: list[tuple[str, str, bytes, float | None, str | None]]) -> None:
+        self.post(posted)
+
+    @rule(tenant=tenant, number=st.integers(3, 8))
+    def ingest_alike(self, tenant: str, number: int) -> None:
+        self.post([(tenant, "order.paid", b"alike", None, None)] * number)
+
+    def post(self, posted: list[tuple[str, str, bytes, float | None, str | None]]) -> None:
         events = [
             NewEvent(
                 *(tenant, name, "text/plain", payload),
@@ -174,16 +177,14 @@ class QueueMachine(RuleBasedStateMachine):
             of = [each for each in self.deliveries if each.event_id == answer.event_id]
             assert answer.deliveries == len(of)
 
-    @rule(which=pick)
-    def send_test(self, which: int) -> None:
-        if one := nth(self.expected.live(), which):
-            sent = ok(call("POST", f"{ENDPOINT}/test", ep(one.id)), 202)
-            event_id = decode(Prefix.EVENT, sent["event_id"])
-            (row,) = self.world.rows("SELECT payload FROM forbear.events WHERE id = %s", event_id)
-            self.expected.events[event_id] = NewEvent(
-                one.tenant, "forbear.test", "application/json", row["payload"], None, None
-            )
-            self.made(Counter([(event_id, one.id)]), self.now)
+    def send_test(self, one: Endpoint) -> None:
+        sent = ok(call("POST", f"{ENDPOINT}/test", ep(one.id)), 202)
+        event_id = decode(Prefix.EVENT, sent["event_id"])
+        (row,) = self.world.rows("SELECT payload FROM forbear.events WHERE id = %s", event_id)
+        self.expected.events[event_id] = NewEvent(
+            one.tenant, "forbear.test", "application/json", row["payload"], None, None
+        )
+        self.made(Counter([(event_id, one.id)]), self.now)
 
     def made(self, wanted: Counter[tuple[UUID, UUID]], due_from: Any) -> None:
         """These deliveries and no others are new, and due now."""
@@ -279,16 +280,27 @@ class QueueMachine(RuleBasedStateMachine):
             left = [one.due for one in same if one.id not in given and one.due is not None]
             assert not taken or not left or max(taken) <= min(left)
 
-    @rule(number=claimer, picks=st.lists(st.tuples(pick, st.sampled_from(KINDS)), min_size=1, max_size=4),
-          lose=st.booleans())
+    @rule(number=claimer, picks=st.lists(st.tuples(pick, kind), min_size=1, max_size=4), lose=st.booleans())
     def settle(self, number: int, picks: list[tuple[int, str]], lose: bool) -> None:
-        hand = self.world.claimers[number].hand
+        hand = self.hand(number)
         chosen = {lease.delivery_id: (lease, kind) for place, kind in picks if (lease := nth(hand, place))}
         self.settle_some(number, list(chosen.values()), lose=lose)
 
-    @rule(number=claimer, kind=st.sampled_from(("ok", "error", *KINDS)))
-    def settle_all(self, number: int, kind: str) -> None:
-        self.settle_some(number, [(lease, kind) for lease in self.world.claimers[number].hand], lose=False)
+    @rule(number=claimer, kinds=st.lists(kind, min_size=1, max_size=3))
+    def settle_all(self, number: int, kinds: list[str]) -> None:
+        hand = self.hand(number)
+        self.settle_some(number, [(lease, kinds[n % len(kinds)]) for n, lease in enumerate(hand)], lose=False)
+
+    def hand(self, number: int) -> list[Lease]:
+        """What a claimer holds; if that is nothing, it claims first."""
+        if not self.world.claimers[number].hand:
+            self.claim_some(number, 200, 1 << 20, keep=True)
+        return self.world.claimers[number].hand
+
+    def busy(self, number: int) -> int:
+        """This claimer, or the next one that holds something."""
+        numbers = [(number + n) % CLAIMERS for n in range(CLAIMERS)]
+        return next((one for one in numbers if self.world.claimers[one].hand), number)
 
     def settle_some(self, number: int, chosen: list[tuple[Lease, str]], *, lose: bool) -> None:
         claimer = self.world.claimers[number]
@@ -343,13 +355,23 @@ class QueueMachine(RuleBasedStateMachine):
             if one.state == "leased" and one.until is not None and one.until <= self.now
         }
 
-    @rule(number=claimer)
+    @rule(number=claimer, how=st.sampled_from(("reap", "reap", "give up", "crash", "awake", "asleep")))
+    def move_claimer(self, number: int, how: str) -> None:
+        match how:
+            case "reap":
+                self.reap(number)
+            case "give up":
+                self.give_up(self.busy(number))
+            case "crash":
+                self.world.crash(self.busy(number))
+            case _:
+                self.world.mark(number, awake=how == "awake")
+
     def reap(self, number: int) -> None:
         wanted = self.lapsed()
         assert self.world.reap(number) == len(wanted)
         self.expected.confirm(wanted)
 
-    @rule(number=claimer)
     def give_up(self, number: int) -> None:
         claimer = self.world.claimers[number]
         held = {lease.delivery_id for lease in claimer.hand if self.in_time(lease)}
@@ -359,27 +381,22 @@ class QueueMachine(RuleBasedStateMachine):
         claimer.hand = []
         self.expected.confirm(wanted)
 
-    @rule(number=claimer)
-    def crash(self, number: int) -> None:
-        self.world.crash(number)
-
-    @rule(number=claimer, awake=st.booleans())
-    def mark(self, number: int, awake: bool) -> None:
-        self.world.mark(number, awake=awake)
-
-    @rule(seconds=st.sampled_from((0.001, 1.0, 2.5, 7.0, 30.0, 46.0)))
+    @rule(seconds=st.sampled_from((0.001, 1.0, 2.5, 7.0, 7.0, 31.0, 46.0)))
     def wait(self, seconds: float) -> None:
         self.world.move(seconds)
 
-    @rule(seconds=st.sampled_from((60.0, 600.0, 3600.0, 86_400.0, 2 * 86_400.0)))
-    def wait_long(self, seconds: float) -> None:
+    @rule(seconds=st.sampled_from((60.0, 60.0, 600.0, 3600.0, 86_400.0, 2 * 86_400.0)), maintained=pick)
+    def wait_long(self, seconds: float, maintained: int) -> None:
         self.world.move(seconds)
+        if maintained % 4 == 1:
+            self.maintain()
 
     # Replays and backfills.
 
-    @rule(picks=st.lists(pick, min_size=1, max_size=5), how=st.sampled_from(("now", "now", "slowly", "later")))
+    @rule(picks=picks, how=st.sampled_from(("now", "now", "slowly", "later")))
     def replay_some(self, picks: list[int], how: str) -> None:
-        chosen = list({one.id for place in picks if (one := nth(self.deliveries, place))})
+        finished = [one for one in self.deliveries if one.finished]
+        chosen = {one.id for place in picks if (one := nth(finished or self.deliveries, place))}
         if chosen:
             wanted = [one for one in self.deliveries if one.id in chosen and self.expected.replayable(one)]
             self.replay({"deliveries": [dlv(one) for one in chosen]}, how, wanted)
@@ -401,8 +418,10 @@ class QueueMachine(RuleBasedStateMachine):
             and one.state == status
             and (
                 pattern is None
-                or (one.event_id in self.expected.events
-                    and pattern in matching_patterns(self.expected.events[one.event_id].type))
+                or (
+                    one.event_id in self.expected.events
+                    and pattern in matching_patterns(self.expected.events[one.event_id].type)
+                )
             )
         ]
         chosen = {"endpoint": ep(endpoint.id), "status": status} | ({"type": pattern} if pattern else {})
@@ -434,7 +453,20 @@ class QueueMachine(RuleBasedStateMachine):
         if how == "later":
             assert not changes
 
-    @rule(which=pick, since_s=st.sampled_from((10.0, 3600.0, 4 * 86_400.0)))
+    @rule(
+        how=st.sampled_from(("step", "step", "cancel", "backfill")),
+        which=pick,
+        since_s=st.sampled_from((10.0, 3600.0, 4 * 86_400.0)),
+    )
+    def go_on_replaying(self, how: str, which: int, since_s: float) -> None:
+        match how:
+            case "step":
+                self.step_replays(which % CLAIMERS)
+            case "cancel":
+                self.cancel_replay(which)
+            case _:
+                self.backfill(which, since_s)
+
     def backfill(self, which: int, since_s: float) -> None:
         endpoint = nth(self.expected.live(), which)
         if endpoint is None:
@@ -463,14 +495,12 @@ class QueueMachine(RuleBasedStateMachine):
             return before.state == "pending" and after == before.over("cancelled", None, self.now)
         return self.expected.replayable(before) and after == before.revived(replay, after.due)
 
-    @rule(number=claimer)
     def step_replays(self, number: int) -> None:
         for _ in range(5):
             if not self.world.replay_step(number):
                 break
             self.expected.confirm(may=self.replayed)
 
-    @rule(which=pick)
     def cancel_replay(self, which: int) -> None:
         replay = nth(self.replays, which)
         if replay is None:
@@ -484,47 +514,48 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Cancelling and retention.
 
-    @rule(picks=st.lists(pick, min_size=1, max_size=4))
-    def cancel_some(self, picks: list[int]) -> None:
-        chosen = {one.id: one for place in picks if (one := nth(self.deliveries, place))}
-        if chosen:
-            answer = call("POST", "/v1/deliveries/cancel", body={"deliveries": [dlv(one) for one in chosen]})
-            self.cancel(answer, [one for one in chosen.values() if not one.finished])
-
-    @rule(which=pick, by=st.sampled_from(("endpoint", "tenant", "event", "type")))
-    def cancel_filter(self, which: int, by: str) -> None:
-        one = nth([each for each in self.deliveries if not each.finished], which)
-        if one is None:
+    @rule(by=st.sampled_from(("id", "id", "id", "endpoint", "tenant", "event", "type")), picks=picks)
+    def cancel(self, by: str, picks: list[int]) -> None:
+        unfinished = [one for one in self.deliveries if not one.finished]
+        chosen = {one.id: one for place in picks if (one := nth(unfinished or self.deliveries, place))}
+        if not chosen:
             return
-        event = self.expected.events[one.event_id]
-        unfinished = [each for each in self.deliveries if not each.finished]
-        tenant, of_tenant = event.tenant, {each.id for each in self.expected.endpoints if each.tenant == event.tenant}
-        match by:
-            case "endpoint":
-                wanted = [each for each in unfinished if each.endpoint_id == one.endpoint_id]
-                chosen = {"endpoint": ep(one.endpoint_id)}
-            case "event":
-                wanted = [each for each in unfinished if each.event_id == one.event_id]
-                chosen = {"event": evt(one.event_id)}
-            case "tenant":
-                wanted = [each for each in unfinished if each.endpoint_id in of_tenant]
-                chosen = {"tenant": tenant}
-            case _:
-                wanted = [each for each in unfinished if self.expected.events[each.event_id].type == event.type]
-                wanted = [each for each in wanted if each.endpoint_id in of_tenant]
-                chosen = {"tenant": tenant, "type": event.type}
-        self.cancel(call("POST", "/v1/deliveries/cancel", body={"filter": chosen}), wanted)
-
-    def cancel(self, answer: Answer, wanted: list[Delivery]) -> None:
-        done = ok(answer)
+        first = next(iter(chosen.values()))
+        event = self.expected.events.get(first.event_id)
+        if by == "id" or event is None:
+            body: dict[str, Any] = {"deliveries": [dlv(one) for one in chosen]}
+            wanted = [one for one in chosen.values() if not one.finished]
+        else:
+            members, takes = self.cancelling(by, first, event)
+            body = {"filter": members}
+            wanted = [one for one in unfinished if takes(one)]
+        done = ok(call("POST", "/v1/deliveries/cancel", body=body))
         assert (done["cancelled"], done["next"]) == (len(wanted), None)
         self.cancelled(wanted)
+
+    def cancelling(
+        self, by: str, first: Delivery, event: NewEvent
+    ) -> tuple[dict[str, str], Callable[[Delivery], bool]]:
+        """A filter that takes a delivery, and which others it takes."""
+        match by:
+            case "endpoint":
+                return {"endpoint": ep(first.endpoint_id)}, lambda one: one.endpoint_id == first.endpoint_id
+            case "event":
+                return {"event": evt(first.event_id)}, lambda one: one.event_id == first.event_id
+        of_type = by == "type"
+        members = {"tenant": event.tenant} | ({"type": event.type} if of_type else {})
+        return (
+            members,
+            lambda one: (
+                self.expected.endpoint(one.endpoint_id).tenant == event.tenant
+                and not (of_type and self.expected.events[one.event_id].type != event.type)
+            ),
+        )
 
     def cancelled(self, wanted: list[Delivery]) -> None:
         """These are cancelled now, and nothing else has changed."""
         self.expected.confirm({one.id: one.over("cancelled", None, self.now) for one in wanted})
 
-    @rule()
     def maintain(self) -> None:
         self.world.maintain()
         kept = (self.now - timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -535,16 +566,6 @@ class QueueMachine(RuleBasedStateMachine):
         for event_id in [one for one in self.expected.events if one not in known]:
             del self.expected.events[event_id]
         self.expected.confirm(gone=frozenset(old))
-
-    @rule(which=pick)
-    def read(self, which: int) -> None:
-        if one := nth(self.deliveries, which):
-            shown = ok(call("GET", DELIVERY, dlv(one.id))) if one.event_id in self.expected.events else None
-            if shown is not None:
-                assert (shown["status"], shown["attempt_count"], shown["generation"]) == (
-                    *(one.state, one.attempts),
-                    one.generation,
-                )
 
     # After each step.
 
@@ -576,6 +597,3 @@ def _untouched(one: Delivery) -> bool:
     """Whether nothing has happened yet to a delivery."""
     counted = (one.attempts, one.tries, one.limited, one.lost)
     return (one.state, one.generation, one.token, one.replay) == ("pending", 1, None, None) and not any(counted)
-
-
-type Make = Callable[[], QueueMachine]

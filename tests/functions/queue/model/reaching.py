@@ -110,15 +110,17 @@ def _now(connection: Connection) -> datetime:
 
 def _next(connection: Connection) -> datetime | None:
     """When a claimer that is alone would look again for something to lease or to take over."""
-    row = connection.execute(
-        "SELECT least(next_at, lease_at) FROM forbear.outlook(%s)", (NOBODY,)
-    ).fetchone()
+    row = connection.execute("SELECT least(next_at, lease_at) FROM forbear.outlook(%s)", (NOBODY,)).fetchone()
     assert row is not None
     return row[0]  # type: ignore[no-any-return]
 
 
 def _lanes(connection: Connection) -> list[dict[str, Any]]:
-    return connection.cursor(row_factory=dict_row).execute(
-        "SELECT endpoint_id, held, ready_at::text, low_water::text, retry_low_water::text, breaker_state, breaker_until,"
-        " probe_until, wait_until::text, saturated FROM forbear.lanes"
-    ).fetchall()
+    return (
+        connection.cursor(row_factory=dict_row)
+        .execute(
+            "SELECT endpoint_id, held, ready_at::text, low_water::text, retry_low_water::text, breaker_state, breaker_until,"
+            " probe_until, wait_until::text, saturated FROM forbear.lanes"
+        )
+        .fetchall()
+    )

@@ -59,7 +59,7 @@ ANSWERS: dict[str, tuple[int | None, ErrorClass | None, tuple[str, ...]]] = {
     "timeout": (None, ErrorClass.TIMEOUT, ()),
     "unsendable": (None, ErrorClass.UNSENDABLE, ()),
 }
-KINDS = (*ANSWERS, "return", "expired")
+KINDS = ("ok", "ok", "error", "error", *ANSWERS, "return", "expired")
 
 
 class LossyStore(Store):
@@ -106,7 +106,8 @@ class World:
         self._producer = Database(ingest_url)
         self._claimer_url, self._owner_url = claimer_url, owner_url
         self.claimers = [self._claimer() for _ in range(CLAIMERS)]
-        self._days = {name for (name,) in self._partitions()}
+        # The checks' queries are small; compiling them takes longer than running them.
+        connection.execute("SET jit = off")
 
     def close(self) -> None:
         self._producer.close()
@@ -134,8 +135,10 @@ class World:
             self.crash(number)
 
     def _partitions(self) -> list[Any]:
-        return self.connection.execute("SELECT inhrelid::regclass::text FROM pg_inherits i JOIN pg_class c"
-                                       " ON c.oid = i.inhrelid WHERE c.relkind = 'r'").fetchall()
+        return self.connection.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits i JOIN pg_class c"
+            " ON c.oid = i.inhrelid WHERE c.relkind = 'r'"
+        ).fetchall()
 
     def monotonic(self) -> float:
         """Seconds by the clock that stands."""
@@ -231,7 +234,5 @@ class World:
             return replace(made, finished=at)
         status, error, retry_after = ANSWERS[kind]
         response = Response(status, b"", retry_after, kind.encode(), error, "" if error is None else kind, 0.01, None)
-        decision = decide(
-            lease.lane.policy, Answer(status, error, retry_after), lease.progress, self.now, self.rng
-        )
+        decision = decide(lease.lane.policy, Answer(status, error, retry_after), lease.progress, self.now, self.rng)
         return judged(lease, response, decision, headers=b"", started=self.now, began=at, finished=at)
