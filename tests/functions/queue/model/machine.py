@@ -355,11 +355,19 @@ class QueueMachine(RuleBasedStateMachine):
             if one.state == "leased" and one.until is not None and one.until <= self.now
         }
 
-    @rule(number=claimer, how=st.sampled_from(("reap", "reap", "give up", "crash", "awake", "asleep")))
+    @rule(
+        number=claimer,
+        how=st.sampled_from(("reap", "overtake", "overtake", "give up", "crash", "awake", "asleep")),
+    )
     def move_claimer(self, number: int, how: str) -> None:
         match how:
             case "reap":
                 self.reap(number)
+            case "overtake":
+                # The one that holds something freezes; another one takes over, and may be late itself.
+                self.world.move(46.0)
+                self.reap(number)
+                self.claim_some((self.busy(number) + 1) % CLAIMERS, 200, 1 << 20, keep=True)
             case "give up":
                 self.give_up(self.busy(number))
             case "crash":

@@ -11,21 +11,13 @@ What it finds it shrinks, prints as a few lines of Python, and tries first the n
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from functools import cache
-from typing import Any
 
-import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-import replay
-from forbear.db import Database
 from tests.functions.queue.model.machine import QueueMachine
 from tests.functions.queue.model.world import World
-
-type Connection = psycopg.Connection[Any]
 
 EXAMPLES, STEPS = int(os.environ.get("FORBEAR_MODEL_EXAMPLES", "0")), int(os.environ.get("FORBEAR_MODEL_STEPS", "40"))
 QUICK = settings(
@@ -34,28 +26,6 @@ QUICK = settings(
 LONG = settings(
     max_examples=EXAMPLES or 1, stateful_step_count=STEPS, print_blob=True, suppress_health_check=list(HealthCheck)
 )
-
-
-@pytest.fixture
-def role() -> str:
-    return "forbear_manage"
-
-
-@pytest.fixture
-def world(
-    handlers: pytest.MonkeyPatch, connection: Connection, database_url: str, url_of: Callable[[str], str]
-) -> Iterator[World]:
-    replayer = Database(url_of("forbear_replay"))
-    handlers.setattr(replay, "database", cache(lambda: replayer))
-    world = World(
-        connection,
-        ingest_url=url_of("forbear_ingest"),
-        claimer_url=url_of("forbear_claimer"),
-        owner_url=database_url,
-    )
-    yield world
-    world.close()
-    replayer.close()
 
 
 @pytest.mark.timeout(0 if EXAMPLES else 600)
