@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +11,7 @@ import pytest
 
 from forbear.store import Attempt, Result, Settled, Store
 from tests.functions.builders import data_keys, make_endpoint, move_clock, one, post, run
+from tests.functions.manage.calling import wait_for_a_waiter
 from tests.functions.queue.leasing import (
     LEASE_S,
     attempts,
@@ -194,6 +196,26 @@ class TestLateResults:
             other.execute("UPDATE forbear.queue SET due_at = due_at")
             keep_late(connection, lease)
         assert new.attempt == 2
+
+    def test_of_a_delivery_that_is_being_replayed_they_go_where_it_goes(
+        self, connection: Connection, connect: Callable[[], Connection], endpoint_id: UUID
+    ) -> None:
+        """Evidence that stayed behind in the history would be in the way of the next replay."""
+        post(connection, b"1")
+        (lease,) = claim(connection)
+        ended_at = one(connection, "SELECT forbear.now()")
+        with connection.transaction():
+            one(connection, "SELECT forbear.cancel_lane(%s, 1)", endpoint_id)
+        replayer, late = connect(), connect()
+        with ThreadPoolExecutor() as pool:
+            with replayer.transaction():
+                revive = "SELECT forbear.revive(%s::uuid[], %s, %s, forbear.new_id(), %s, '1 second')"
+                assert one(replayer, revive, [lease.delivery_id], *[ended_at] * 3) == 1
+                kept = pool.submit(keep_late, late, lease)
+                wait_for_a_waiter(connection)
+            kept.result()
+        assert count(connection, "forbear.history_attempts") == 0
+        assert fetch(connection, "SELECT number, status, late FROM forbear.queue_attempts") == (1, 200, True)
 
 
 class TestBytes:

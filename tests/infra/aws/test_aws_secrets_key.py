@@ -21,7 +21,7 @@ def own_key(template: Template) -> tuple[str, dict[str, Any]]:
     ((name, key),) = (
         (name, one) for name, one in template.find_resources("AWS::KMS::Key").items() if name.startswith("SecretsKey")
     )
-    return f"<{name}.Arn>", key
+    return f"<{name}.Arn>", dict(key)
 
 
 def uses(template: Template) -> dict[str, set[tuple[str, str]]]:

@@ -79,40 +79,46 @@ DECLARE
     v_generation int;
     v_ended      timestamptz;
 BEGIN
-    -- The row lock keeps the delivery where it is until the evidence stands beside it; it bars no claim.
-    SELECT q.generation INTO v_generation FROM forbear.queue q WHERE q.id = p_id FOR KEY SHARE;
-    IF FOUND THEN
-        INSERT INTO forbear.queue_attempts (
-            delivery_id, number, generation, started_at, latency_ms, url, address, request_headers, status,
-            response_headers, response_body, error, error_detail, verdict, retry_after_s, late)
-        VALUES (p_id, p_number, v_generation, v_started, p_latency_ms, p_url, p_address, p_request_headers, p_status,
-                p_response_headers, p_response_body, p_error, p_error_detail, 'lost', p_retry_after_s, true)
-        ON CONFLICT (delivery_id, number) DO UPDATE
-        SET started_at = excluded.started_at, latency_ms = excluded.latency_ms, url = excluded.url,
-            address = excluded.address, request_headers = excluded.request_headers, status = excluded.status,
-            response_headers = excluded.response_headers, response_body = excluded.response_body,
-            error = excluded.error, error_detail = excluded.error_detail, retry_after_s = excluded.retry_after_s,
-            late = true
-        WHERE queue_attempts.verdict = 'lost';
-        RETURN;
-    END IF;
+    -- The row lock keeps the delivery where it is until the evidence stands beside it; it bars no claim. What is in
+    -- neither table, retention has dropped, or a replay has just carried it from the second to the first: hence again.
+    FOR v_look IN 1..3 LOOP
+        SELECT q.generation INTO v_generation FROM forbear.queue q WHERE q.id = p_id FOR KEY SHARE;
+        IF FOUND THEN
+            INSERT INTO forbear.queue_attempts (
+                delivery_id, number, generation, started_at, latency_ms, url, address, request_headers, status,
+                response_headers, response_body, error, error_detail, verdict, retry_after_s, late)
+            VALUES (p_id, p_number, v_generation, v_started, p_latency_ms, p_url, p_address, p_request_headers,
+                    p_status, p_response_headers, p_response_body, p_error, p_error_detail, 'lost', p_retry_after_s,
+                    true)
+            ON CONFLICT (delivery_id, number) DO UPDATE
+            SET started_at = excluded.started_at, latency_ms = excluded.latency_ms, url = excluded.url,
+                address = excluded.address, request_headers = excluded.request_headers, status = excluded.status,
+                response_headers = excluded.response_headers, response_body = excluded.response_body,
+                error = excluded.error, error_detail = excluded.error_detail,
+                retry_after_s = excluded.retry_after_s, late = true
+            WHERE queue_attempts.verdict = 'lost';
+            RETURN;
+        END IF;
 
-    SELECT h.generation, h.ended_at INTO v_generation, v_ended
-    FROM forbear.history h WHERE h.id = p_id ORDER BY h.ended_at DESC LIMIT 1;
-    IF FOUND THEN
-        INSERT INTO forbear.history_attempts (
-            delivery_id, number, generation, started_at, latency_ms, url, address, request_headers, status,
-            response_headers, response_body, error, error_detail, verdict, retry_after_s, late, ended_at)
-        VALUES (p_id, p_number, v_generation, v_started, p_latency_ms, p_url, p_address, p_request_headers, p_status,
-                p_response_headers, p_response_body, p_error, p_error_detail, 'lost', p_retry_after_s, true, v_ended)
-        ON CONFLICT (delivery_id, number, ended_at) DO UPDATE
-        SET started_at = excluded.started_at, latency_ms = excluded.latency_ms, url = excluded.url,
-            address = excluded.address, request_headers = excluded.request_headers, status = excluded.status,
-            response_headers = excluded.response_headers, response_body = excluded.response_body,
-            error = excluded.error, error_detail = excluded.error_detail, retry_after_s = excluded.retry_after_s,
-            late = true
-        WHERE history_attempts.verdict = 'lost';
-    END IF;
+        SELECT h.generation, h.ended_at INTO v_generation, v_ended
+        FROM forbear.history h WHERE h.id = p_id ORDER BY h.ended_at DESC LIMIT 1 FOR KEY SHARE;
+        IF FOUND THEN
+            INSERT INTO forbear.history_attempts (
+                delivery_id, number, generation, started_at, latency_ms, url, address, request_headers, status,
+                response_headers, response_body, error, error_detail, verdict, retry_after_s, late, ended_at)
+            VALUES (p_id, p_number, v_generation, v_started, p_latency_ms, p_url, p_address, p_request_headers,
+                    p_status, p_response_headers, p_response_body, p_error, p_error_detail, 'lost', p_retry_after_s,
+                    true, v_ended)
+            ON CONFLICT (delivery_id, number, ended_at) DO UPDATE
+            SET started_at = excluded.started_at, latency_ms = excluded.latency_ms, url = excluded.url,
+                address = excluded.address, request_headers = excluded.request_headers, status = excluded.status,
+                response_headers = excluded.response_headers, response_body = excluded.response_body,
+                error = excluded.error, error_detail = excluded.error_detail,
+                retry_after_s = excluded.retry_after_s, late = true
+            WHERE history_attempts.verdict = 'lost';
+            RETURN;
+        END IF;
+    END LOOP;
 END
 $$;
 
