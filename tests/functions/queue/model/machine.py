@@ -578,17 +578,15 @@ class QueueMachine(RuleBasedStateMachine):
     # After each step.
 
     @invariant()
-    def rows_are_sound(self) -> None:
+    def all_is_well(self) -> None:
         check(self.world.connection)
-
-    @invariant()
-    def what_is_due_is_reached(self) -> None:
+        self.check_probes()
         self.steps += 1
         if self.steps % TRY_EVERY == 0:
             check_within_a_tick(self.world.connection)
 
-    @invariant()
-    def one_probe(self) -> None:
+    def check_probes(self) -> None:
+        """Of each half-open breaker one probe at most is in flight."""
         probes = Counter(
             (lease.lane.endpoint_id, lease.epoch)
             for one in self.world.claimers

@@ -12,6 +12,7 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import dict_row
 
+from forbear.db import make_partitions
 from tests.functions.queue.leasing import claim, reap, settle
 
 type Connection = psycopg.Connection[Any]
@@ -36,6 +37,8 @@ def check_within_a_tick(connection: Connection) -> None:
 
     Behind an open breaker whose cool-down is over, one of the lane's must be, as its probe.
     """
+    # A claimer would make them when it misses one, and do what it was at once more.
+    make_partitions(connection)
     with connection.transaction(force_rollback=True):
         due = connection.cursor(row_factory=dict_row).execute(DUE).fetchall()
         if not due:
@@ -93,10 +96,10 @@ def drain(connection: Connection) -> None:
         step_at = min(row[0] for row in not_ended)
         if step_at > _now(connection):
             connection.execute("UPDATE forbear.clock SET frozen_at = %s", (step_at,))
-        connection.execute("SELECT forbear.make_partitions()")
+        make_partitions(connection)
         connection.execute("SELECT forbear.replay_step(1000)")
     end = _now(connection) + timedelta(days=4)
-    connection.execute("SELECT forbear.make_partitions(forbear.now(), 6)")
+    make_partitions(connection)
     work(connection, end)
     left = connection.cursor(row_factory=dict_row).execute("SELECT * FROM forbear.queue").fetchall()
     assert not left, f"these are stuck: {left}; {_lanes(connection)}"

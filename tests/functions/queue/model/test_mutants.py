@@ -130,8 +130,7 @@ def follow(world: World, mutant: Mutant) -> None:
     machine.start([mutant.policy] * 3)
     for step in mutant.steps:
         step(machine)
-        machine.rows_are_sound()
-        machine.what_is_due_is_reached()
+        machine.all_is_well()
     machine.teardown()
 
 

@@ -226,13 +226,25 @@ class World:
         self._runner.run(store.stay_awake(name, 5.0) if awake else store.fall_asleep(name))
 
     def attempted(self, lease: Lease, kind: str) -> Attempted:
-        """What a lease's attempt comes to when the receiver, or Forbear, does this (see `KINDS`)."""
-        at = self.monotonic()
-        if kind in {"return", "expired"}:
-            dead = kind == "expired"
-            made = _without_attempt(lease, "dead" if dead else "return", DeadReason.EXPIRED if dead else None, self.now)
-            return replace(made, finished=at)
-        status, error, retry_after = ANSWERS[kind]
-        response = Response(status, b"", retry_after, kind.encode(), error, "" if error is None else kind, 0.01, None)
-        decision = decide(lease.lane.policy, Answer(status, error, retry_after), lease.progress, self.now, self.rng)
-        return judged(lease, response, decision, headers=b"", started=self.now, began=at, finished=at)
+        """What a lease's attempt comes to now when the receiver, or Forbear, does this (see `KINDS`)."""
+        return attempted(lease, kind, self.now, self.monotonic(), self.rng)
+
+
+def attempted(lease: Lease, kind: str, now: datetime, at: float, rng: Random) -> Attempted:
+    """What a lease's attempt comes to when the receiver, or Forbear, does this (see `KINDS`).
+
+    Args:
+        lease: the delivery.
+        kind: what happens.
+        now: when, by the database's clock.
+        at: the same by the store's `monotonic`.
+        rng: for jitter.
+    """
+    if kind in {"return", "expired"}:
+        dead = kind == "expired"
+        made = _without_attempt(lease, "dead" if dead else "return", DeadReason.EXPIRED if dead else None, now)
+        return replace(made, finished=at)
+    status, error, retry_after = ANSWERS[kind]
+    response = Response(status, b"", retry_after, kind.encode(), error, "" if error is None else kind, 0.01, None)
+    decision = decide(lease.lane.policy, Answer(status, error, retry_after), lease.progress, now, rng)
+    return judged(lease, response, decision, headers=b"", started=now, began=at, finished=at)
