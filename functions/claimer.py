@@ -39,7 +39,8 @@ def _store() -> Store:
 
 @cache
 def _sender() -> LeanSender:
-    return LeanSender(Guard(settings().allow_networks))
+    known = settings()
+    return LeanSender(Guard(known.allow_networks, known.allow_http, frozenset(known.ports) or None))
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -93,7 +93,12 @@ class Functions(Construct):
         delivery = config.delivery
         # The claimer calls its successor, so it has to know its own name, which a resource cannot be told of itself.
         claimer = f"{config.stack_name}-claimer"
-        networks = ",".join(map(str, delivery.allow_networks))
+        # Asked when an endpoint's URL is set, and again when something is sent to it.
+        reach = {
+            "ALLOW_HTTP": str(delivery.allow_http).lower(),
+            "ALLOW_NETWORKS": ",".join(map(str, delivery.allow_networks)),
+            "PORTS": ",".join(map(str, config.network.receiver_ports)),
+        }
 
         # Mostly waiting for the database; a third of a CPU parses a megabyte and starts in about a second.
         self.ingest = self._function("ingest", _API_TIMEOUT_S, {"CLAIMER_FUNCTION": claimer})
@@ -102,9 +107,7 @@ class Functions(Construct):
             _API_TIMEOUT_S,
             {
                 "CLAIMER_FUNCTION": claimer,
-                "ALLOW_HTTP": str(delivery.allow_http).lower(),
-                "ALLOW_NETWORKS": networks,
-                "PORTS": ",".join(map(str, config.network.receiver_ports)),
+                **reach,
                 **({"PRESETS": PRESETS} if delivery.presets else {}),
             },
         )
@@ -128,7 +131,7 @@ class Functions(Construct):
                 "MAINTENANCE_FUNCTION": self.maintain.function_name,
                 "SCHEDULE_NAME": TICK,
                 "SCHEDULE_GROUP": config.stack_name,
-                "ALLOW_NETWORKS": networks,
+                **reach,
                 "MAX_CLAIMERS": str(delivery.max_claimers),
             },
             named=claimer,

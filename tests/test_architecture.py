@@ -71,6 +71,28 @@ def test_what_runs_in_lambda_knows_nothing_of_where_it_runs(path: Path) -> None:
     assert not {name for name in imports(path) if name.partition(".")[0] in {"infra", "tests"}}
 
 
+def test_nothing_but_the_sender_connects_to_where_somebody_says() -> None:
+    """So its guard stands on every way out: test events and backfills go through the queue like any other.
+
+    The custom resource answers CloudFormation, where that says. PostgreSQL and AWS are reached by their own clients.
+    """
+    connecting = {
+        "socket",
+        "ssl",
+        "http.client",
+        "urllib.request",
+        "httpx",
+        "requests",
+        "urllib3",
+        "aiohttp",
+        "smtplib",
+    }
+    found = {path.relative_to(LIBRARY).as_posix() for path in LIBRARY.rglob("*.py") if imports(path) & connecting}
+    assert {name for name in found if not name.startswith("sender/")} == {"custom_resource.py"}
+    entries = [path.name for path in (ROOT / "functions").glob("*.py") if imports(path) & connecting]
+    assert entries == []
+
+
 def test_only_the_settings_read_the_environment() -> None:
     readers = [path.name for path in LIBRARY.rglob("*.py") if "os.environ" in path.read_text(encoding="utf-8")]
     assert readers == ["settings.py"]

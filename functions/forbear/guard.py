@@ -1,4 +1,4 @@
-"""The address guard: which addresses may be connected to.
+"""The guard: which addresses may be connected to, over which schemes and ports.
 
 Endpoints are named by people who must not reach, through Forbear, what only Forbear's own network can reach. So
 everything that is not globally reachable unicast is refused, in every spelling and every embedding of IPv4 in IPv6. The
@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final
+
+from forbear.urls import Url, refusal_of_service
 
 type Network = IPv4Network | IPv6Network
 
@@ -112,9 +114,24 @@ class Guard:
     Attributes:
         allow: Networks to allow, for receivers on one's own machine or network. Each covers exactly the addresses that
             it contains: an IPv4 network covers neither the IPv4-mapped nor any other IPv6 form of its addresses.
+        allow_http: Whether plain http is allowed.
+        ports: The ports that are allowed; None for all.
     """
 
     allow: tuple[Network, ...] = ()
+    allow_http: bool = False
+    ports: frozenset[int] | None = None
+
+    def refusal_of_service(self, url: Url) -> str | None:
+        """Judge a URL's scheme and port.
+
+        Args:
+            url: Where a connection is about to go to.
+
+        Returns:
+            Why it must not; None if it may.
+        """
+        return refusal_of_service(url.scheme, url.port, allow_http=self.allow_http, ports=self.ports)
 
     def refusal(self, address: str) -> str | None:
         """Judge an address that a connection is about to go to. Cheap: verdicts are remembered.

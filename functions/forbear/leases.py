@@ -111,7 +111,7 @@ def parse_endpoint(text: str, endpoint_id: UUID, keyring: Keyring) -> tuple[Endp
     except ValueError as error:
         return Unsendable(f"the endpoint's policy cannot be used: {error}"), Policy()
     try:
-        url = urls.parse(raw["url"], allow_http=True)  # whether http may be is asked when the URL is set
+        url = urls.parse(raw["url"], allow_http=True)  # whether http and the port may be is for the guard to say
         sealed = raw["secrets"] or ()
         if not all(keyring.knows(one) for one in (*sealed, raw["headers"]) if one is not None):
             return UnknownKey(

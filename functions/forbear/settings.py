@@ -57,13 +57,13 @@ class Settings(BaseModel):
     retention_days: int = Field(
         default=30, ge=1, le=3650, description="Days to keep events, deliveries and attempts after they ended."
     )
-    allow_http: bool = Field(default=False, description="Whether endpoints may be plain http.")
+    allow_http: bool = Field(default=False, description="Whether endpoints may be plain http; also asked when sending.")
     allow_networks: Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_networks)] = Field(
         default=(),
         description="Networks (comma-separated CIDR) that endpoints may lie in although they are not public.",
     )
     ports: Annotated[tuple[int, ...], BeforeValidator(_split)] = Field(
-        default=(), description="Ports that endpoints may have (comma-separated); empty: any."
+        default=(), description="Ports that endpoints may have (comma-separated); empty: any. Also asked when sending."
     )
     presets: Path | None = Field(
         default=None,

@@ -72,7 +72,7 @@ def parse(text: str, *, allow_http: bool, ports: frozenset[int] | None = None) -
     if len(text) > MAX_LENGTH:
         raise InvalidUrl(f"the URL has {len(text)} characters; at most {MAX_LENGTH} are allowed")
     _check_characters(text)
-    scheme, rest = _split_scheme(text, allow_http=allow_http)
+    scheme, rest = _split_scheme(text)
     end = _AUTHORITY_END.search(rest)
     authority, target = (rest[: end.start()], rest[end.start() :]) if end else (rest, "")
     if "@" in authority:
@@ -82,8 +82,9 @@ def parse(text: str, *, allow_http: bool, ports: frozenset[int] | None = None) -
     host, port = _split_authority(authority)
     if port is None:
         port = _DEFAULT_PORTS[scheme]
-    if ports is not None and port not in ports:
-        raise InvalidUrl(f"port {port} is not allowed here; allowed: {', '.join(map(str, sorted(ports)))}")
+    refusal = refusal_of_service(scheme, port, allow_http=allow_http, ports=ports)
+    if refusal is not None:
+        raise InvalidUrl(refusal)
     shown_host = f"[{host}]" if ":" in host else host
     return Url(
         scheme=scheme,
@@ -92,6 +93,25 @@ def parse(text: str, *, allow_http: bool, ports: frozenset[int] | None = None) -
         target=(target if target.startswith("/") else f"/{target}").encode("ascii"),
         authority=shown_host if port == _DEFAULT_PORTS[scheme] else f"{shown_host}:{port}",
     )
+
+
+def refusal_of_service(scheme: str, port: int, *, allow_http: bool, ports: frozenset[int] | None) -> str | None:
+    """Judge scheme and port: when the URL is set, and again when something is sent, for a setting may have changed.
+
+    Args:
+        scheme: ``https`` or ``http``.
+        port: To connect to.
+        allow_http: Whether ``http`` is allowed beside ``https``.
+        ports: The ports that are allowed; None for all.
+
+    Returns:
+        Why not, and what is allowed instead; None if they may be used.
+    """
+    if scheme == "http" and not allow_http:
+        return "http is not allowed here: use https"
+    if ports is not None and port not in ports:
+        return f"port {port} is not allowed here; allowed: {', '.join(map(str, sorted(ports)))}"
+    return None
 
 
 def _check_characters(text: str) -> None:
@@ -109,15 +129,13 @@ def _check_characters(text: str) -> None:
         raise InvalidUrl("the URL has a fragment (#…), which is never sent: remove it, or write %23 if it is meant")
 
 
-def _split_scheme(text: str, *, allow_http: bool) -> tuple[str, str]:
+def _split_scheme(text: str) -> tuple[str, str]:
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
     if not separator or not re.fullmatch("[a-z][a-z0-9+.-]*", scheme):
         raise InvalidUrl("the URL is not absolute: write it in whole, such as https://example.com/webhooks")
     if scheme not in _DEFAULT_PORTS:
         raise InvalidUrl(f"webhooks cannot be sent by {scheme[:20]}: use https")
-    if scheme == "http" and not allow_http:
-        raise InvalidUrl("http is not allowed here: use https")
     return scheme, rest
 
 

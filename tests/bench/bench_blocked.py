@@ -43,7 +43,7 @@ class Timed:
 
     def __init__(self) -> None:
         self.began: list[float] = []
-        self._inner = LeanSender(Guard((ip_network("127.0.0.0/8"),)))
+        self._inner = LeanSender(Guard((ip_network("127.0.0.0/8"),), allow_http=True))
 
     async def send(self, request: Request) -> Response:
         self.began.append(time.perf_counter())

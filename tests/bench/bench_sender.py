@@ -31,7 +31,7 @@ from forbear.sender.lean import LeanSender
 from forbear.urls import parse
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-GUARD = Guard(allow=(ip_network("127.0.0.0/8"),))
+GUARD = Guard(allow=(ip_network("127.0.0.0/8"),), allow_http=True)
 NGINX = """
 daemon off;
 pid {folder}/pid;

@@ -1,3 +1,4 @@
+import re
 import string
 
 import pytest
@@ -5,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forbear.urls import InvalidUrl, Url, parse
+from tests.functions.addresses.spellings import URLS
 
 
 def test_a_url_is_taken_apart() -> None:
@@ -80,120 +82,10 @@ def test_path_and_query_stay_as_they_are_byte_for_byte(target: str) -> None:
     assert str(url) == f"https://example.com{target}"
 
 
-@pytest.mark.parametrize(
-    ("text", "advice"),
-    [
-        ("", "not absolute"),
-        ("example.com/x", "not absolute"),
-        ("//example.com/x", "not absolute"),
-        ("/x", "not absolute"),
-        ("http:127.0.0.1/", "not absolute"),
-        ("https:/example.com/", "not absolute"),
-        ("https:example.com", "not absolute"),
-        ("/x?u=https://example.com", "not absolute"),
-        ("https//example.com://x", "not absolute"),
-        ("ftp://example.com/", "by ftp: use https"),
-        ("javascript://example.com/", "use https"),
-        ("unix:///var/run/x", "use https"),
-        ("file:///etc/passwd", "use https"),
-        ("https://", "has no host"),
-        ("https:///x", "has no host"),
-        ("https://?x", "has no host"),
-        ("https://:443/", "has no host"),
-        ("https://./", "has no host"),
-        ("https://user@example.com/", "custom header Authorization"),
-        ("https://user:s3cret@example.com/", "custom header Authorization"),
-        ("https://@example.com/", "custom header Authorization"),
-        ("http://a@b@c/", "custom header Authorization"),
-        ("https://@[::1]", "custom header Authorization"),
-        ("https://1:2@[::1]", "custom header Authorization"),
-        ("http://127.1.1.1:80\\@127.2.2.2:80/", "backslash .*write /"),
-        ("https:\\\\example.com", "backslash"),
-        ("https://example.com/a\\b", "backslash"),
-        ("https://example.com/#frag", "fragment"),
-        ("https://example.com#@evil.example/", "fragment"),
-        ("https://example.com/a b", "space .character 22"),
-        (" https://example.com/", "space .character 1"),
-        ("https://example.com/ ", "space"),
-        ("https://exa mple.com/", "space"),
-        ("https://example.com/\n", "control character .U.000A"),
-        ("https://exam\tple.com/", "control character .U.0009"),
-        ("https://example.com/\r\nHost: x", "control character .U.000D"),
-        ("ht\ntps://example.com/", "control character"),
-        ("https://example.com/\0", "control character .U.0000"),
-        ("https://example.com/\x7f", "control character .U.007F"),
-        ("https://example.com/\x85", "control character .U.0085"),
-        ("https://example.com/<id>", "has a < .*%3C"),
-        ('https://example.com/"', 'has a " .*%22'),
-        ("https://example.com/\u00e9", "percent-encode"),
-        ("https://example.com/?x=\u00e9", "percent-encode"),
-        ("https://example.com/\ud800", "percent-encode"),
-        ("https://example.com/\u2028", "percent-encode"),
-        ("https://example.com:0/", "port is a number from 1 to 65535"),
-        ("https://example.com:65536/", "port is a number"),
-        ("https://example.com:99999999999/", "port is a number"),
-        ("https://example.com:/", "port is a number"),
-        ("https://example.com:-1/", "port is a number"),
-        ("https://example.com:+80/", "port is a number"),
-        ("https://example.com:8_0/", "port is a number"),
-        ("https://example.com:http/", "port is a number"),
-        ("https://example.com:\uff18\uff10/", "port is a number"),
-        ("https://example.com:80:81/", "several colons"),
-        ("https://2001:db8::1/", "in brackets"),
-        ("https://::1/", "in brackets"),
-        ("https://[::1", "in brackets"),
-        ("https://[::1]8080/", "in brackets"),
-        ("https://[::1].example.com/", "in brackets"),
-        ("https://[]/", "not an IPv6 address"),
-        ("https://[127.0.0.1]/", "not an IPv6 address"),
-        ("https://[example.com]/", "not an IPv6 address"),
-        ("https://[v1.x]/", "not an IPv6 address"),
-        ("https://[::g]/", "not an IPv6 address"),
-        ("https://[[::1]]/", "in brackets"),
-        ("https://[\uff1a\uff1a1]/", "not an IPv6 address"),
-        ("https://[fe80::1%25eth0]/", "zone"),
-        ("https://[fe80::1%eth0]/", "zone"),
-        ("https://::1]/", "in brackets"),
-        ("https://a..b/", "not a valid name"),
-        ("https://example.com../", "not a valid name"),
-        ("https://.example.com/", "not a valid name"),
-        ("https://" + "a" * 64 + ".example/", "not a valid name"),
-        ("https://" + "a." * 127 + "example/", "not a valid name"),
-        ("https://ex%61mple.com/", "not a valid name"),
-        ("https://a,b.example/", "not a valid name"),
-        ("https://a*b.example/", "not a valid name"),
-        ("https://$(id).example/", "not a valid name"),
-        ("https://a\uff0fb.example/", "name"),
-        ("https://a\uff20b.example/", "name"),
-        ("https://a\uff1a80/", "name"),
-        ("https://a\uff05b/", "name"),
-        ("https://a\u00a0b/", "name"),
-        ("https://a\u3000b/", "name"),
-        ("https://\u202eexample.com/", "internationalised"),
-        ("https://\U0001f600.example/", "internationalised"),
-        ("https://\ud800.example/", "internationalised"),
-        ("https://\u00ad/", "has no host"),
-        ("https://" + "\u00e9" * 200 + "/", "name"),
-        ("https://2130706433/", "four decimal numbers"),
-        ("https://0x7f000001/", "four decimal numbers"),
-        ("https://017700000001/", "four decimal numbers"),
-        ("https://127.1/", "four decimal numbers"),
-        ("https://0/", "four decimal numbers"),
-        ("https://0177.0.0.1/", "four decimal numbers"),
-        ("https://127.0.0.01/", "four decimal numbers"),
-        ("https://127.0.0.0x1/", "four decimal numbers"),
-        ("https://127.0.0.0x/", "four decimal numbers"),
-        ("https://127.0.0.1.1/", "four decimal numbers"),
-        ("https://256.0.0.1/", "four decimal numbers"),
-        ("https://example.1/", "four decimal numbers"),
-        ("https://127.0.0.1../", "not a valid name"),
-        ("https://\uff10\uff58\uff17\uff46.1/", "four decimal numbers"),
-        ("https://example.com/" + "a" * 2048, "at most 2048"),
-    ],
-)
+@pytest.mark.parametrize(("text", "advice"), URLS.items())
 def test_what_parsers_could_disagree_about_is_refused_with_advice(text: str, advice: str) -> None:
-    with pytest.raises(InvalidUrl, match=advice) as refused:
-        parse(text, allow_http=True)
+    with pytest.raises(InvalidUrl, match=re.escape(advice)) as refused:
+        parse(text, allow_http=False)
     assert "s3cret" not in str(refused.value)
     assert len(str(refused.value)) < 250
 

@@ -84,6 +84,9 @@ class Dialer:
             UnreachableError: With `DNS`, `BLOCKED`, `CONNECT`, `TLS`, `TIMEOUT` or, when this machine has run out of
                 descriptors, ports or memory, `INTERNAL`.
         """
+        refusal = self._guard.refusal_of_service(url) or self._guard.refusal_of_host(url.host)
+        if refusal is not None:
+            raise UnreachableError(ErrorClass.BLOCKED, refusal)
         addresses = await self.addresses(url.host, deadline)
         sock, address = await self._connected(addresses, url.port, deadline)
         return await self._ready(url, sock, address, deadline)

@@ -14,7 +14,7 @@ from forbear.sender.resolver import Lookup
 from forbear.urls import parse
 from tests.functions.sender.receivers import Receiver, Script
 
-LOOPBACK = Guard(allow=(ip_network("127.0.0.0/8"), ip_network("::1/128")))
+LOOPBACK = Guard(allow=(ip_network("127.0.0.0/8"), ip_network("::1/128")), allow_http=True)
 NAME = "receiver.example"
 
 

@@ -62,7 +62,7 @@ async def test_a_name_with_a_forbidden_address_is_blocked_without_a_connection(
     make_sender: MakeSender, start: Start, addresses: list[str]
 ) -> None:
     receiver = await start(answering(OK))
-    response = await post(make_sender(guard=Guard(), lookup=lookup_of(*addresses)), receiver)
+    response = await post(make_sender(guard=Guard(allow_http=True), lookup=lookup_of(*addresses)), receiver)
     assert (response.status, response.error, response.address) == (None, ErrorClass.BLOCKED, None)
     assert addresses[0] in response.reason
     assert receiver.connections == 0
@@ -79,7 +79,7 @@ async def test_one_forbidden_address_among_others_blocks_the_name(make_sender: M
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "169.254.169.254", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]"])
 async def test_a_forbidden_address_in_the_url_is_blocked(make_sender: MakeSender, start: Start, host: str) -> None:
     receiver = await start(answering(OK))
-    response = await post(make_sender(guard=Guard()), receiver, host=host)
+    response = await post(make_sender(guard=Guard(allow_http=True)), receiver, host=host)
     assert (response.status, response.error) == (None, ErrorClass.BLOCKED)
     assert receiver.connections == 0
 
@@ -173,7 +173,7 @@ async def test_the_reason_shows_nothing_of_the_url_but_its_host(make_sender: Mak
 
 async def test_an_answer_that_changes_is_checked_again(make_sender: MakeSender, start: Start) -> None:
     receiver = await start(answering_once(OK))
-    sender = make_sender(guard=Guard(), lookup=lookup_of("127.0.0.1"))
+    sender = make_sender(guard=Guard(allow_http=True), lookup=lookup_of("127.0.0.1"))
     for _ in range(2):
         assert (await post(sender, receiver)).error is ErrorClass.BLOCKED
     assert receiver.connections == 0
