@@ -22,6 +22,8 @@ TEMPLATE = "forbear_template"
 
 # A slow machine is no failure: what is counted is asserted, what is timed is measured elsewhere.
 hypothesis_settings.register_profile("forbear", deadline=None)
+# `pytest --hypothesis-profile=thorough` tries ten times as much where a test does not say how much itself.
+hypothesis_settings.register_profile("thorough", deadline=None, max_examples=1000)
 hypothesis_settings.load_profile("forbear")
 
 

@@ -14,7 +14,10 @@ MAX_LENGTH: Final = 128
 EVERYTHING: Final = "*"
 """The pattern that matches every event type."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+NAME: Final = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
+"""The grammar of a name, as a regular expression (Python's and ECMA's alike)."""
+
+_NAME: Final = re.compile(NAME)
 _BELOW: Final = ".*"
 _SHOWN_CHARS: Final = 60
 

@@ -11,11 +11,13 @@ import sys
 from functools import cache
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from forbear import __version__
 from forbear.api import JSON, PROBLEM, TITLES
+from forbear.models import fields
+from forbear.models.events import TenantName
 from forbear.models.readings import ProblemDocument
 from forbear.operations import OPERATIONS, REPLAY, Described, Models
 from forbear.routes import FUNCTION_URL, ROUTES, Held, KeyScope, Needs, Rule
@@ -38,6 +40,12 @@ _IDS: Final = {
     "deliveries": "A delivery's id (`dlv_…`).",
     "events": "An event's id (`evt_…`).",
     "keys": "An API key's id (`key_…`).",
+}
+_ID_TYPES: Final = {
+    "endpoints": fields.EndpointId,
+    "deliveries": fields.DeliveryId,
+    "events": fields.EventId,
+    "keys": fields.ApiKeyId,
 }
 # Every operation may end so, whatever it is; and so, if it asks who calls.
 _ALWAYS: Final = (500, 503)
@@ -199,8 +207,11 @@ def _security(rule: Rule) -> list[dict[str, list[str]]]:
 def _path_parameters(path: str) -> list[dict[str, Any]]:
     found = []
     for name in re.findall(r"{(\w+)}", path):
-        about = _IDS[path.split("/")[2]] if name == "id" else "The tenant's name."
-        found.append({"name": name, "in": "path", "required": True, "description": about, "schema": {"type": "string"}})
+        kind = path.split("/")[2]
+        about = _IDS[kind] if name == "id" else "The tenant's name."
+        schema = TypeAdapter(_ID_TYPES[kind] if name == "id" else TenantName).json_schema()
+        schema.pop("description", None)
+        found.append({"name": name, "in": "path", "required": True, "description": about, "schema": schema})
     return found
 
 

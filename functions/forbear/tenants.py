@@ -10,7 +10,10 @@ MAX_LENGTH: Final = 128
 """The most characters that a tenant's name may have."""
 
 # The first character is a letter or digit: so a name is never `.` or `..`, which vanish from paths.
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+|=-]{0,127}")
+PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._:@+|=-]{0,127}"
+"""The grammar of a name, as a regular expression (Python's and ECMA's alike)."""
+
+_NAME: Final = re.compile(PATTERN)
 _SHOWN_CHARS: Final = 60
 
 

@@ -42,17 +42,24 @@ def _parse_time(value: object) -> object:
 TenantName = Annotated[
     str,
     AfterValidator(tenants.validate),
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": tenants.MAX_LENGTH, "examples": ["acme"]}),
+    WithJsonSchema({"type": "string", "pattern": f"^{tenants.PATTERN}$", "examples": ["acme"]}),
 ]
 EventType = Annotated[
     str,
     AfterValidator(_validate_type),
-    WithJsonSchema({"type": "string", "maxLength": event_types.MAX_LENGTH, "examples": ["invoice.paid"]}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": f"^{event_types.NAME}$",
+            "maxLength": event_types.MAX_LENGTH,
+            "examples": ["invoice.paid"],
+        }
+    ),
 ]
 Key = Annotated[
     str,
     AfterValidator(validate_key),
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS}),
+    WithJsonSchema({"type": "string", "pattern": "^[ -~]+$", "maxLength": MAX_KEY_CHARS}),
 ]
 # Strict after the parser: what is no text (a number of seconds, say) is refused and not guessed at.
 Time = Annotated[datetime, Field(strict=True), BeforeValidator(_parse_time)]

@@ -82,12 +82,26 @@ def storable(text: str) -> str:
 EventType = Annotated[
     str,
     AfterValidator(event_types.validate),
-    WithJsonSchema({"type": "string", "maxLength": event_types.MAX_LENGTH, "examples": ["invoice.paid"]}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": f"^{event_types.NAME}$",
+            "maxLength": event_types.MAX_LENGTH,
+            "examples": ["invoice.paid"],
+        }
+    ),
 ]
 Pattern = Annotated[
     str,
     AfterValidator(event_types.validate_pattern),
-    WithJsonSchema({"type": "string", "maxLength": event_types.MAX_LENGTH, "examples": ["invoice.paid", "invoice.*"]}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": rf"^(?:\*|{event_types.NAME}(?:\.\*)?)$",
+            "maxLength": event_types.MAX_LENGTH,
+            "examples": ["invoice.paid", "invoice.*"],
+        }
+    ),
 ]
 Patterns = Annotated[
     list[Pattern],
