@@ -16,7 +16,7 @@ from forbear.guard import Guard
 from forbear.sender.lean import LeanSender
 from forbear.store import Store
 from infra.local.deployment import url_as
-from tests.functions.builders import make_endpoint, post
+from tests.functions.builders import data_keys, make_endpoint, post
 
 type Connection = psycopg.Connection[Any]
 
@@ -51,7 +51,7 @@ def test_an_endpoint_made_before_http_was_forbidden_fails_with_a_reason_and_is_r
     post(connection, b"1")
 
     async def attempted() -> Attempted:
-        store = Store(url_as(database_url, "forbear_claimer"))
+        store = Store(url_as(database_url, "forbear_claimer"), data_keys())
         sender = LeanSender(Guard((ip_network("127.0.0.0/8"),)))
         try:
             (lease,) = await store.claim(1, 1 << 20)
