@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +24,7 @@ from tests.conftest import Connection
 from tests.functions.access.asking import Answer, Request, ask
 from tests.functions.builders import make_endpoint, move_clock, one
 from tests.functions.conftest import forget
+from tests.functions.events import http_event
 from tests.functions.keys import KeyMaker
 from tests.functions.wire import SYNC, Wire, wire
 
@@ -314,6 +317,22 @@ def test_ingest_without_a_key_is_as_it_was(line: Line) -> None:
     line.wire.hold_answers = True
     assert ask(POST, Request(body=EVENT), signed=True).status == 202
     assert line.executed() == (4, set())
+
+
+def test_ingest_without_a_key_loads_nothing_for_keys(url_of: Callable[[str], str]) -> None:
+    """No data key, and nothing of what it takes to unwrap one."""
+    event = http_event("POST", "/v1/events", body=json.dumps(EVENT).encode())
+    script = f"import sys, ingest; print(ingest.handler({event!r}, None)['statusCode'], *sys.modules)"
+    done = subprocess.run(  # noqa: S603 - our own interpreter and script
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"FORBEAR_DATABASE_URL": url_of("forbear_ingest")},
+    )
+    status, *loaded = done.stdout.split()
+    assert status == "202"
+    assert not {"boto3", "botocore.session", "cryptography"} & set(loaded)
 
 
 def test_a_refused_key_stores_nothing_and_the_connection_goes_on(
