@@ -180,6 +180,16 @@ def _egress(name: str, properties: Properties) -> Made:
     return name, {}
 
 
+@_makes("AWS::KMS::Key")
+def _key(_name: str, properties: Properties) -> Made:
+    """moto's own keeps the policy as an object, and then cannot read it."""
+    policy = json.dumps(properties["KeyPolicy"])
+    made = _client("kms").create_key(Description=properties["Description"], Policy=policy)["KeyMetadata"]
+    if properties["EnableKeyRotation"]:
+        _client("kms").enable_key_rotation(KeyId=made["KeyId"])
+    return made["KeyId"], made
+
+
 @_makes("AWS::Lambda::EventInvokeConfig")
 def _invoke_config(name: str, properties: Properties) -> Made:
     given = {key: value for key, value in properties.items() if key != "Qualifier"}
