@@ -8,6 +8,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from forbear.db import statement
 from tests.functions.builders import make_endpoint, post
 from tests.functions.queue.leasing import (
     AT_ONCE,
@@ -82,6 +83,24 @@ class TestHolding:
         settle(connection, [lease], "retry", delay_s=0)
         hold_for(5)
         assert claim(connection)[0].held_s == 12
+
+    @pytest.mark.parametrize("order", ["lane everything lane everything", "everything lane everything lane"])
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_time_held_twice_over_counts_once(self, connection: Connection, order: str, nested: bool) -> None:
+        """Otherwise a window would be longer by what two pauses have in common."""
+        make_endpoint(connection)
+        post(connection, b"1")
+        settle(connection, claim(connection), "retry", delay_s=0)
+        causes = order.split()
+        for place, cause in enumerate([*causes[:2], *reversed(causes[2:])] if nested else causes):
+            if cause == "lane":
+                paused_at = "forbear.now()" if place < 2 else "NULL"
+                connection.execute(f"UPDATE forbear.lanes SET paused_at = {paused_at}")
+            else:
+                connection.execute(statement("pause_everything"), {"paused": place < 2})
+            if place < 3:
+                freeze(connection, forward_s=10)
+        assert claim(connection)[0].held_s == 30
 
     def test_while_everything_is_paused_nothing_goes_and_nothing_is_lost(self, connection: Connection) -> None:
         make_endpoint(connection)

@@ -109,6 +109,8 @@ CREATE TABLE forbear.lanes (
     held             boolean     NOT NULL DEFAULT false,
     held_since       timestamptz,
     held_total       interval    NOT NULL DEFAULT '0',
+    -- for how long everything had been paused in all when the hold began
+    held_beside      interval,
     -- when a hold last ended: a slow start is due if the lane has not been visited since
     released_at      timestamptz NOT NULL DEFAULT '-infinity',
     -- a receiver's Retry-After
@@ -152,6 +154,7 @@ CREATE TABLE forbear.lanes (
 
     CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL)),
     CHECK (held = (held_since IS NOT NULL)),
+    CHECK (held = (held_beside IS NOT NULL)),
     CHECK ((breaker_state = 'open') = (breaker_until IS NOT NULL)),
     CHECK ((breaker_state = 'half_open_probe') = (probe_until IS NOT NULL)),
     CHECK ((breaker_state = 'half_open_trickle') = (breaker_allows IS NOT NULL)),
@@ -216,18 +219,23 @@ CREATE TRIGGER copy_policy AFTER INSERT ON forbear.lanes FOR EACH ROW EXECUTE FU
 CREATE TRIGGER copy_policy AFTER UPDATE OF policy ON forbear.endpoints
     FOR EACH ROW WHEN (OLD.policy IS DISTINCT FROM NEW.policy) EXECUTE FUNCTION forbear.copy_policy();
 
--- `held` follows from what holds the lane; time held is summed up so that a delivery's window can leave it out.
+-- `held` follows from what holds the lane; time held is summed up so that a delivery's window can leave it out. What of it
+-- everything was paused for, too, is not: the claim adds all of that time, and it must count once.
 -- A deleted lane is not held: the claimer visits it to cancel what is left.
 CREATE FUNCTION forbear.keep_held() RETURNS trigger
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_beside interval := (SELECT c.held_total + coalesce(forbear.now() - c.paused_at, '0') FROM forbear.control c);
 BEGIN
     NEW.held := NEW.deleted_at IS NULL
                 AND (NEW.paused_at IS NOT NULL OR NEW.tenant_paused_at IS NOT NULL OR NEW.disabled_at IS NOT NULL);
     IF NEW.held AND NEW.held_since IS NULL THEN
         NEW.held_since := forbear.now();
+        NEW.held_beside := v_beside;
     ELSIF NOT NEW.held AND NEW.held_since IS NOT NULL THEN
-        NEW.held_total := NEW.held_total + (forbear.now() - NEW.held_since);
+        NEW.held_total := NEW.held_total + (forbear.now() - NEW.held_since) - (v_beside - NEW.held_beside);
         NEW.held_since := NULL;
+        NEW.held_beside := NULL;
         NEW.released_at := forbear.now();
         NEW.ready_at := greatest(forbear.now(), forbear.barred_until(NEW));
         NEW.low_water := '-infinity';
