@@ -68,8 +68,16 @@ class Delivery:
         """After its end."""
         return replace(
             self,
-            **{"state": state, "reason": reason, "ended": now, "tries": 0, "limited": 0, "lost": 0},
-            **{"attempts": self.attempts if attempts is None else attempts, "token": None, "until": None, "due": None},
+            state=state,
+            reason=reason,
+            ended=now,
+            attempts=self.attempts if attempts is None else attempts,
+            token=None,
+            until=None,
+            due=None,
+            tries=0,
+            limited=0,
+            lost=0,
         )
 
     def taken_over(self, now: datetime) -> Delivery:

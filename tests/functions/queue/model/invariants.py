@@ -12,7 +12,7 @@ from psycopg.rows import tuple_row
 
 type Connection = psycopg.Connection[Any]
 
-# When a lane is looked at again: when it is ready, or when a claimer consumes its wake row, which waits for what bars it.
+# When a lane is looked at again: when it is ready, or when a claimer consumes its wake row. And what waits there.
 LOOKED_AT = """
     WITH woken AS MATERIALIZED (
         SELECT w.endpoint_id, min(w.due_at) AS due_at

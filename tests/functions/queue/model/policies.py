@@ -1,4 +1,4 @@
-"""Policies that bring a lane into all its states within a few attempts. A lease under any of them lapses within a tick."""
+"""Policies that bring a lane into all its states within a few attempts; their leases lapse within a tick."""
 
 from __future__ import annotations
 

@@ -122,8 +122,8 @@ def _lanes(connection: Connection) -> list[dict[str, Any]]:
     return (
         connection.cursor(row_factory=dict_row)
         .execute(
-            "SELECT endpoint_id, held, ready_at::text, low_water::text, retry_low_water::text, breaker_state, breaker_until,"
-            " probe_until, wait_until::text, saturated FROM forbear.lanes"
+            "SELECT endpoint_id, held, ready_at::text, low_water::text, retry_low_water::text, breaker_state,"
+            " breaker_until, probe_until, wait_until::text, saturated FROM forbear.lanes"
         )
         .fetchall()
     )

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.functions.queue.model.machine import QueueMachine
+from tests.functions.queue.model.machine import machine_on
 from tests.functions.queue.model.world import World
 
 EXAMPLES, STEPS = int(os.environ.get("FORBEAR_MODEL_EXAMPLES", "0")), int(os.environ.get("FORBEAR_MODEL_STEPS", "40"))
 QUICK = settings(
-    max_examples=40, stateful_step_count=40, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=30, stateful_step_count=40, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 LONG = settings(
     max_examples=EXAMPLES or 1, stateful_step_count=STEPS, print_blob=True, suppress_health_check=list(HealthCheck)
@@ -30,4 +30,4 @@ LONG = settings(
 
 @pytest.mark.timeout(0 if EXAMPLES else 600)
 def test_whatever_happens_in_whatever_order_the_queue_is_as_the_model_says(world: World) -> None:
-    run_state_machine_as_test(lambda: QueueMachine(world), settings=LONG if EXAMPLES else QUICK)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(machine_on(world), settings=LONG if EXAMPLES else QUICK)

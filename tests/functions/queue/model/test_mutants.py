@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.functions.builders import one
-from tests.functions.queue.model.machine import QueueMachine
+from tests.functions.queue.model.machine import QueueMachine, machine_on
 from tests.functions.queue.model.world import World
 
 type Connection = psycopg.Connection[Any]
@@ -148,4 +148,4 @@ def test_the_model_finds_out_when(name: str, world: World) -> None:
 def test_the_machine_finds_by_itself_that(name: str, world: World) -> None:
     apply(world.connection, MUTANTS[name])
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(lambda: QueueMachine(world), settings=SEARCH)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(machine_on(world), settings=SEARCH)

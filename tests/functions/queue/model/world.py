@@ -1,6 +1,6 @@
 """One database with a clock that stands, several claimers on it, and the API: what the machine drives.
 
-Owns connections, the clock and the way back to an empty database. Knows nothing of what should be: that is `expected`'s.
+Owns connections, the clock and the way back to an empty database. What should be is the subject of `expected`.
 """
 
 from __future__ import annotations
