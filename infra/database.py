@@ -184,9 +184,11 @@ def parameters(chosen: DatabaseConfig) -> dict[str, str]:
         # the queue; nothing that Forbear does holds one for longer than a statement.
         "idle_in_transaction_session_timeout": "60000",
         "statement_timeout": "60000",
-        # Parameters are payloads and signing secrets.
+        # Parameters are payloads and signing secrets; so is what an error's detail shows of a row.
         "log_min_duration_statement": str(chosen.slow_statement_ms),
         "log_parameter_max_length": "0",
+        "log_parameter_max_length_on_error": "0",
+        "log_error_verbosity": "terse",
         "log_lock_waits": "1",
         # Plans are made certain and short; compiling one would take longer than running it.
         "jit": "0",

@@ -173,6 +173,10 @@ def respond(
         done = "nothing was done" if error.nothing_done else "whether this was done is not known"
         detail = f"the {error.what} cannot be used now; {done}: try again"
         return _problem(Problem(503, detail, headers={"retry-after": str(RETRY_AFTER_S)}))
+    except ValidationError as error:  # a row, or an answer, that no model takes: its message would show the values
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        logger.error("unforeseen error: %s", error.title, extra={"faults": found})  # noqa: TRY400 - a traceback has it
+        return _problem(Problem(500, "something went wrong here; it has been logged"))
     except Exception:
         logger.exception("unforeseen error")
         return _problem(Problem(500, "something went wrong here; it has been logged"))

@@ -93,6 +93,22 @@ def is_missing_partition(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.errors.CheckViolation) and NO_PARTITION in str(error)
 
 
+def without_values(error: BaseException | None) -> None:
+    """Leave out of the server's errors what may hold values of rows, for errors are logged.
+
+    "Failing row contains (…)", the keys of a conflict and the like stand behind the primary message; that of class 22
+    (data exception) holds the value itself. What is left names constraints, tables and functions.
+
+    Args:
+        error: a psycopg error, changed in place together with those that came before it; anything else stays as it is.
+    """
+    while error is not None:
+        if isinstance(error, psycopg.Error) and error.diag.message_primary is not None:
+            state = error.sqlstate or ""
+            error.args = (f"SQLSTATE {state}" if state.startswith("22") else error.diag.message_primary,)
+        error = error.__context__
+
+
 @cache
 def statement(name: str) -> str:
     """The text of a statement: the file `sql/<name>.sql`."""
@@ -199,6 +215,7 @@ class Database:
                 make_partitions(connection)
                 return work(connection)
         except psycopg.Error as error:
+            without_values(error)
             if not is_lost(error):
                 raise
             self.close()

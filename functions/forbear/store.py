@@ -28,6 +28,7 @@ from forbear.db import (
     is_lost,
     is_missing_partition,
     statement,
+    without_values,
 )
 from forbear.leases import Lane, Lease, UnknownKey, control_json, parse_control, parse_endpoint
 from forbear.policy.control import Control
@@ -339,6 +340,7 @@ class Store:
             await self.aclose()
             raise Unavailable(f"the database did not answer within {PATIENCE_S:g} s") from error
         except psycopg.Error as error:
+            without_values(error)
             if not is_lost(error):
                 raise
             await self.aclose()

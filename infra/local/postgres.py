@@ -24,6 +24,8 @@ SUPERUSER = "forbear"
 # Beside a project that root keeps out of everybody's reach (say, in root's home), the server's files go here.
 OPEN_FOLDER = Path("/var/tmp/forbear-postgres")  # noqa: S108 - owned by the server's user, mode 0700 below
 DURABLE = ("-c", "fsync=on", "-c", "synchronous_commit=on")
+# An error's detail may be a row with a payload or a secret.
+DISCREET = ("-c", "log_error_verbosity=terse")
 FAST_AND_FORGETFUL = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 
 
@@ -147,6 +149,7 @@ class EmbeddedPostgres:
         options = [
             *("-c", "listen_addresses=127.0.0.1", "-c", f"port={self.port}", "-c", "unix_socket_directories="),
             *(DURABLE if self.durable else FAST_AND_FORGETFUL),
+            *DISCREET,
             *self.options,
         ]
         log = self.data / "server.log"

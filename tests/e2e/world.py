@@ -15,8 +15,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from infra.local.deployment import local_stack
+from infra.local.pool import LineSink
 from infra.local.serving import Listener
-from infra.local.stack import LocalStack
+from infra.local.stack import LocalStack, log_line
 from tests.functions.builders import key_file
 
 PATIENCE_S = 40.0
@@ -139,10 +140,14 @@ async def until(condition: Callable[..., Any], *arguments: Any) -> Any:
 
 @asynccontextmanager
 async def running(
-    database_url: str, environment: dict[str, str] | None = None, *, own_users: bool = True
+    database_url: str,
+    environment: dict[str, str] | None = None,
+    *,
+    own_users: bool = True,
+    on_line: LineSink = log_line,
 ) -> AsyncIterator[World]:
-    """A world on a fresh database."""
-    stack = local_stack(database_url, key_file(), environment=environment, own_users=own_users)
+    """A world on a fresh database; `on_line` gets what the functions write."""
+    stack = local_stack(database_url, key_file(), environment=environment, own_users=own_users, on_line=on_line)
     receiver = Receiver()
     listener = Listener("127.0.0.1")
     await listener.start(receiver)
