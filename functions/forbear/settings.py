@@ -44,8 +44,8 @@ class Settings(BaseModel):
     )
     key: str | None = Field(
         default=None,
-        description="What wraps the data keys, which encrypt secrets and hash API keys: ARN of a KMS key, or path of a key"
-        " file.",
+        description="What wraps the data keys, which encrypt secrets and hash API keys: the ARN of a KMS key, or the "
+        "path of a key file.",
     )
     open: bool = Field(
         default=False,
