@@ -226,8 +226,11 @@ class Database:
 
     def _open(self) -> Connection:
         if self._connection is not None and (
-            # By the wall clock: the monotonic one may stand still while an environment is frozen.
-            self._connection.closed or time.time() - self._used_at > TRUSTED_FOR_S or hung_up(self._connection)
+            # By the wall clock: the monotonic one may stand still while an environment is frozen. One that was set back
+            # meanwhile does not tell how long it was.
+            self._connection.closed
+            or not 0 <= time.time() - self._used_at <= TRUSTED_FOR_S
+            or hung_up(self._connection)
         ):
             self.close()
         if self._connection is None:

@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cache, partial
 from typing import Any
 
@@ -147,23 +147,21 @@ class AwsWaking:
 
     async def stop_ticking(self, until: float | None) -> bool:
         """Have the schedule rest: until so many seconds from now, or (None) until somebody calls. False: it failed."""
-        if until is None:
-            return await asyncio.to_thread(self._update, "DISABLED", RATE)
-        # at() has no time zone but the schedule's, UTC by default, and fires within its minute.
-        at = datetime.fromtimestamp(time.time() + until, UTC) + timedelta(seconds=0.5)
-        return await asyncio.to_thread(self._update, "ENABLED", f"at({at:%Y-%m-%dT%H:%M:%S})")
+        return await asyncio.to_thread(self._update, "DISABLED" if until is None else "ENABLED", RATE, until)
 
     async def call(self, reason: str) -> None:
         """Start another claimer."""
         await asyncio.to_thread(invoke_claimer, self._settings, reason)
 
-    def _update(self, state: str, expression: str) -> bool:
+    def _update(self, state: str, expression: str, rest_s: float | None = None) -> bool:
         if self._settings.schedule_name is None:
             return True
         name = {"Name": self._settings.schedule_name, "GroupName": self._settings.schedule_group}
         try:
             scheduler = _client("scheduler")
             now = scheduler.get_schedule(**name)
+            if rest_s is not None:
+                expression = _once_after(rest_s, now)
             # UpdateSchedule replaces the whole schedule: what is not given falls back to its default.
             kept = {
                 key: now[key]
@@ -176,6 +174,22 @@ class AwsWaking:
             _count_failure(self._settings)
             return False
         return True
+
+
+def _once_after(seconds: float, answer: dict[str, Any]) -> str:
+    """The expression that fires once, in so many seconds: by the clock that it is read by, the Scheduler's own.
+
+    A function's clock that is ahead would have the work wait for it.
+
+    Args:
+        seconds: from now.
+        answer: what the Scheduler has just answered; its date (RFC 9110 section 6.6.1) is cut to the second.
+    """
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - as boto3, which has imported it
+
+    asked_at = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+    # at() has no time zone but the schedule's, UTC by default, and fires within its minute.
+    return f"at({asked_at + timedelta(seconds=seconds + 1):%Y-%m-%dT%H:%M:%S})"
 
 
 def _count_failure(settings: Settings) -> None:

@@ -7,6 +7,8 @@ Owns the REST documents of both services and their errors; signatures are not lo
 import json
 import logging
 import uuid
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -75,7 +77,8 @@ def aws_api(functions: Functions, scheduler: Scheduler) -> Starlette:
                     "RetryPolicy": {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0},
                     **({} if schedule.input is None else {"Input": schedule.input}),
                 },
-            }
+            },
+            headers={"date": format_datetime(datetime.now(UTC), usegmt=True)},
         )
 
     async def create_schedule(request: Request) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -146,6 +147,18 @@ def test_a_connection_that_rested_for_long_is_not_trusted(database_url: str, mon
     first = backend_of(database)
     assert backend_of(database) == first
     monkeypatch.setattr(db, "TRUSTED_FOR_S", -1.0)
+    assert backend_of(database) != first
+    database.close()
+
+
+def test_a_connection_is_not_trusted_after_the_clock_was_set_back(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long it rested cannot be told then."""
+    database = Database(database_url)
+    first = backend_of(database)
+    earlier = time.time() - 3600
+    monkeypatch.setattr(time, "time", lambda: earlier)
     assert backend_of(database) != first
     database.close()
 

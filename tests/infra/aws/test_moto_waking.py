@@ -181,6 +181,17 @@ class TestSchedule:
         assert datetime.fromtimestamp(earliest, UTC) - timedelta(seconds=1) <= at
         assert at <= datetime.fromtimestamp(latest, UTC) + timedelta(seconds=1)
 
+    @pytest.mark.parametrize("off_s", [3600, -3600])
+    def test_the_time_it_rests_until_is_by_the_schedulers_clock(
+        self, monkeypatch: pytest.MonkeyPatch, off_s: float
+    ) -> None:
+        """With a function's own clock an hour ahead, what is due would wait an hour longer."""
+        latest = time.time() + 660
+        monkeypatch.setattr(waking, "time", SimpleNamespace(time=lambda: time.time() + off_s))
+        run(AwsWaking(SETTINGS).stop_ticking(600.0))
+        at = datetime.strptime(state()[1], "at(%Y-%m-%dT%H:%M:%S)").replace(tzinfo=UTC)
+        assert latest - 65 <= at.timestamp() <= latest
+
     def test_another_stacks_schedule_of_the_same_name_is_left_alone(self) -> None:
         run(AwsWaking(SETTINGS).keep_ticking())
         assert state("default") == ("DISABLED", RATE)
