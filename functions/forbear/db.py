@@ -7,6 +7,7 @@ Forbear's but the one that makes missing partitions.
 from __future__ import annotations
 
 import math
+import random
 import select
 import time
 from collections.abc import Callable
@@ -32,7 +33,9 @@ CONNECTION_OPTIONS = {
     "connect_timeout": 5,
     "application_name": "forbear",
     # No statement of a function's takes a second; milliseconds. Not through a proxy, which would pin the session.
-    "options": "-c statement_timeout=15000 -c idle_in_transaction_session_timeout=15000",
+    # The SQL is written for READ COMMITTED (a claim looks again once it has its locks), whatever a server's default is.
+    "options": "-c statement_timeout=15000 -c idle_in_transaction_session_timeout=15000"
+    r" -c default_transaction_isolation=read\ committed",
     # A half-open socket ends here and not when the function does.
     "tcp_user_timeout": 10_000,
     "keepalives_idle": 10,
@@ -53,11 +56,19 @@ HOPELESS = ("certificate", "SSL was required", "password authentication failed",
 # A connection that rested for longer may be gone without our hearing of it: the stack's `idle_session_timeout` lets the
 # database pause after a minute, and a frozen environment hears no farewell.
 TRUSTED_FOR_S = 50.0
-# 25006: the writer became a reader (fail-over); class 53: it has run out of something, such as disk. What it was told
-# to do then is rolled back.
-REFUSED = ("25006", "53")
+# What is refused like this is rolled back. 25006: the writer became a reader (fail-over); 25P03, 25P04: we stood still
+# in a transaction for too long, frozen perhaps; 40001, 40P01: it gave way to others, again and again; class 53: the
+# server has run out of something, such as disk; class 58: the system under it failed; XX000: the same, where PostgreSQL
+# has no code for it (a quota, a limit of a file's size).
+REFUSED = ("25006", "25P03", "25P04", "40001", "40P01", "53", "58", "XX000")
 # 57014: it took too long (statement_timeout), and is rolled back.
 TOO_LONG = "57014"
+# But a server that ends itself over a failure may have written the COMMIT before.
+PANIC = "PANIC"
+# Who gave way to another transaction (a deadlock, mostly) goes again at once, and then after up to so many seconds. To
+# psycopg these are no kinds of TransactionRollback, which is the code 40000 only.
+GAVE_WAY = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+GIVE_WAY_S = (0.0, 0.05, 0.1, 0.2, 0.4)
 # Class 57P: shut down; class 08: the connection is gone.
 LOST = (*REFUSED, TOO_LONG, "57P", "08")
 NO_PARTITION = "no partition of relation"
@@ -205,22 +216,24 @@ class Database:
 
     def _attempt[T](self, connection: Connection, work: Callable[[Connection], T]) -> T:
         try:
-            try:
-                return work(connection)
-            except psycopg.errors.TransactionRollback:
-                return work(connection)
-            except psycopg.errors.CheckViolation as error:
-                if not is_missing_partition(error):
-                    raise
-                make_partitions(connection)
-                return work(connection)
+            for pause_s in GIVE_WAY_S:
+                try:
+                    return work(connection)
+                except GAVE_WAY:
+                    time.sleep(random.uniform(0, pause_s))  # noqa: S311 - it keeps no secret
+                except psycopg.errors.CheckViolation as error:
+                    if not is_missing_partition(error):
+                        raise
+                    make_partitions(connection)
+            return work(connection)
         except psycopg.Error as error:
             without_values(error)
             if not is_lost(error):
                 raise
             self.close()
             refused = error.sqlstate is not None and error.sqlstate.startswith((*REFUSED, TOO_LONG))
-            raise Unavailable(f"the database cannot be reached: {error}", nothing_done=refused) from error
+            nothing_done = refused and error.diag.severity_nonlocalized != PANIC
+            raise Unavailable(f"the database cannot be reached: {error}", nothing_done=nothing_done) from error
         finally:
             self._used_at = time.time()
 

@@ -23,7 +23,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from forbear import roles
-from forbear.db import is_lost
+from forbear.db import GAVE_WAY, is_lost
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ OLDEST_SERVER = 18_00_00
 # A change that waits for somebody's lock makes everybody else wait behind it: rather give up and try again.
 LOCK_TIMEOUT = "10s"
 # What can be tried again; nothing was done.
-PASSING = (psycopg.errors.LockNotAvailable, psycopg.errors.TransactionRollback)
+PASSING = (psycopg.errors.LockNotAvailable, *GAVE_WAY)
 
 FILE_NAME = re.compile(r"(\d{4})_(\w+)(\.post)?\.sql")
 LEDGER = """

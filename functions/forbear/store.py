@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from psycopg.rows import DictRow, dict_row
 
 from forbear.data_keys import DataKeys
 from forbear.db import (
+    GAVE_WAY,
+    GIVE_WAY_S,
     MAKE_PARTITIONS,
     Target,
     Unavailable,
@@ -327,15 +330,16 @@ class Store:
         try:
             async with self._turn, asyncio.timeout(PATIENCE_S):
                 connection = await self._open()
-                try:
-                    return await self._fetch(connection, sql, parameters)
-                except psycopg.errors.CheckViolation as error:
-                    if not is_missing_partition(error):
-                        raise
-                    await connection.execute(MAKE_PARTITIONS)
-                    return await self._fetch(connection, sql, parameters)
-                except psycopg.errors.TransactionRollback:  # a deadlock or the like: nothing was done
-                    return await self._fetch(connection, sql, parameters)
+                for pause_s in GIVE_WAY_S:
+                    try:
+                        return await self._fetch(connection, sql, parameters)
+                    except GAVE_WAY:  # a deadlock or the like: nothing was done
+                        await asyncio.sleep(random.uniform(0, pause_s))  # noqa: S311 - it keeps no secret
+                    except psycopg.errors.CheckViolation as error:
+                        if not is_missing_partition(error):
+                            raise
+                        await connection.execute(MAKE_PARTITIONS)
+                return await self._fetch(connection, sql, parameters)
         except TimeoutError as error:
             await self.aclose()
             raise Unavailable(f"the database did not answer within {PATIENCE_S:g} s") from error
