@@ -22,6 +22,9 @@ from forbear.store import Attempt, Result
 
 logger = logging.getLogger(__name__)
 
+# What this machine lacks now it may have again in a moment. So many seconds, by chance; by its delay a delivery may as
+# well go to another claimer.
+SHORT_FOR_S = (1.0, 5.0)
 # The schema refuses more, and with it the whole batch; senders keep no more either.
 KEPT_BODY_BYTES = 16 << 10
 
@@ -65,6 +68,10 @@ async def attempt(lease: Lease, sender: Sender, now: Callable[[], datetime], rng
     except Exception:
         logger.exception("an attempt failed in an unforeseen way")
         response = _failed(ErrorClass.INTERNAL, "an unforeseen error in Forbear; it has been logged", began)
+    if response.unsent:
+        # No attempt at all: it would use up what the policy allows, and the delivery might end without one request.
+        logger.warning("nothing can be sent now: %s", response.reason)
+        return _without_attempt(lease, "return", None, now(), rng.uniform(*SHORT_FOR_S))
     answer = Answer(response.status, response.error, response.retry_after)
     decision = decide(lease.lane.policy, answer, lease.progress, now(), rng)
     return judged(lease, response, decision, headers=headers, started=started, began=began, finished=time.monotonic())
@@ -127,10 +134,12 @@ def judged(
     return Attempted(result, seen, decision.hold_lane_s, finished)
 
 
-def _without_attempt(lease: Lease, outcome: str, reason: DeadReason | None, now: datetime) -> Attempted:
+def _without_attempt(
+    lease: Lease, outcome: str, reason: DeadReason | None, now: datetime, delay_s: float = 0.0
+) -> Attempted:
     # For the breaker it is a request that could not be sent: a probe's place is free again.
     seen = Outcome(Verdict.PERMANENT, None, ErrorClass.UNSENDABLE, lease.epoch, lease.probe, now, lease.lane.in_flight)
-    return Attempted(Result(lease, outcome, reason, 0.0, limited=False, attempt=None), seen, None, time.monotonic())
+    return Attempted(Result(lease, outcome, reason, delay_s, limited=False, attempt=None), seen, None, time.monotonic())
 
 
 def _failed(error: ErrorClass, reason: str, began: float) -> Response:

@@ -157,6 +157,19 @@ class TestVerdicts:
         assert "a bug in the sender" in caplog.text
         assert "a bug in the sender" not in first.error_detail, "which anybody may read"
 
+    def test_what_this_machine_cannot_send_waits_and_uses_no_attempt_up(
+        self, connection: Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without descriptors every attempt fails at once, and a few retries would be gone in no time."""
+        monkeypatch.setattr(attempting, "SHORT_FOR_S", (0.01, 0.02))
+        unsent = Response(None, b"", (), b"", ErrorClass.INTERNAL, "Too many open files", 0.001, None, unsent=True)
+        make_endpoint(connection, policy=QUICK)
+        post(connection, b"1")
+        claimer = Claimer(database_url, ScriptedSender(lambda _r, number: unsent if number < 10 else answer(200)))
+        assert run(claimer.run()).returned == 10
+        assert (only(connection).state, only(connection).attempts) == ("delivered", 1)
+        assert [header(request, b"forbear-attempt") for request in claimer.sender.requests] == ["1"] * 11
+
     def test_what_could_not_be_started_in_time_is_given_back_unsent(
         self, connection: Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -55,6 +55,8 @@ class Response:
             when a whole response came.
         latency_s: Seconds from the call of `send` to its end.
         address: `ip:port` of the connection, an IPv6 address in brackets; None when there was none.
+        unsent: Nothing was sent for want of something of our own, such as descriptors: it says nothing about the
+            receiver, passes, and goes for whatever is sent now. `error` is `INTERNAL` then.
     """
 
     status: int | None
@@ -65,6 +67,7 @@ class Response:
     reason: str
     latency_s: float
     address: str | None
+    unsent: bool = False
 
 
 class Sender(Protocol):

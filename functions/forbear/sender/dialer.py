@@ -14,7 +14,7 @@ from itertools import chain, zip_longest
 from forbear.guard import Guard
 from forbear.policy.verdict import ErrorClass
 from forbear.sender.connection import Connection
-from forbear.sender.reasons import os_error_class, os_reason, tls_reason
+from forbear.sender.reasons import is_short, os_error_class, os_reason, tls_reason
 from forbear.sender.resolver import Resolver
 from forbear.urls import Url
 
@@ -26,13 +26,17 @@ ADDRESSES_TRIED = 4
 
 
 class UnreachableError(Exception):
-    """There is no connection, with the class of the error and the reason; `address` if one was connected to."""
+    """There is no connection, with the class of the error and the reason; `address` if one was connected to.
 
-    def __init__(self, error: ErrorClass, reason: str, address: str | None = None) -> None:
+    `short`: for want of something of our own; see `forbear.sender.reasons.is_short`.
+    """
+
+    def __init__(self, error: ErrorClass, reason: str, address: str | None = None, *, short: bool = False) -> None:
         super().__init__(reason)
         self.error = error
         self.reason = reason
         self.address = address
+        self.short = short
 
 
 def tls_context(cafile: str | None = None) -> ssl.SSLContext:
@@ -107,7 +111,9 @@ class Dialer:
             except TimeoutError:
                 raise UnreachableError(ErrorClass.TIMEOUT, "timed out resolving the name") from None
             except OSError as error:
-                raise UnreachableError(ErrorClass.DNS, f"{host}: {os_reason(error)}") from None
+                short = is_short(error)
+                kind = ErrorClass.INTERNAL if short else ErrorClass.DNS
+                raise UnreachableError(kind, f"{host}: {os_reason(error)}", short=short) from None
             except UnicodeError:
                 raise UnreachableError(ErrorClass.DNS, f"{host}: not a name that can resolve") from None
         if not addresses:
@@ -121,6 +127,7 @@ class Dialer:
     async def _connected(self, addresses: Sequence[str], port: int, deadline: float) -> tuple[socket.socket, str]:
         loop = asyncio.get_running_loop()
         reasons = []
+        short = False
         for tried, address in enumerate(addresses):
             shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
             now = loop.time()
@@ -129,12 +136,12 @@ class Dialer:
                 async with asyncio.timeout_at(now + (deadline - now) / (len(addresses) - tried)):
                     return await self._connect(address, port), shown
             except TimeoutError:
-                error = ErrorClass.TIMEOUT
+                error, short = ErrorClass.TIMEOUT, False
                 reasons.append(f"timed out connecting to {shown}")
             except OSError as problem:
-                error = os_error_class(problem)
+                error, short = os_error_class(problem), is_short(problem)
                 reasons.append(f"{shown}: {os_reason(problem)}")
-        raise UnreachableError(error, "; ".join(reasons))
+        raise UnreachableError(error, "; ".join(reasons), short=short)
 
     async def _ready(self, url: Url, sock: socket.socket, address: str, deadline: float) -> Connection:
         loop = asyncio.get_running_loop()
@@ -143,7 +150,8 @@ class Dialer:
             try:
                 await loop.create_connection(lambda: connection, sock=sock)
             except OSError as error:
-                raise UnreachableError(os_error_class(error), f"{address}: {os_reason(error)}", address) from None
+                reason = f"{address}: {os_reason(error)}"
+                raise UnreachableError(os_error_class(error), reason, address, short=is_short(error)) from None
             return connection
         try:
             async with asyncio.timeout_at(deadline):

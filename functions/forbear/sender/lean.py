@@ -53,6 +53,7 @@ class LeanSender:
     async def send(self, request: Request) -> Response:
         """Sends one request; see `forbear.sender` for what is promised."""
         began = time.monotonic()
+        unsent = False
         try:
             outcome, address = await self._attempt(request)
         except UnsendableError as error:
@@ -60,7 +61,7 @@ class LeanSender:
         except UnreachableError as error:
             if error.error is ErrorClass.INTERNAL:
                 self._pool.clear()  # idle connections hold what the next attempt lacks
-            outcome, address = failure(error.error, error.reason), error.address
+            outcome, address, unsent = failure(error.error, error.reason), error.address, error.short
         except Exception as error:  # noqa: BLE001 - one request must not take the claimer's other thousand with it
             _log.error("unexpected error in the sender", exc_info=error)
             outcome, address = failure(ErrorClass.INTERNAL, f"unexpected {type(error).__name__} in the sender"), None
@@ -73,6 +74,7 @@ class LeanSender:
             bounded(outcome.reason) if outcome.reason else "",
             time.monotonic() - began,
             address,
+            unsent,
         )
 
     async def aclose(self) -> None:
@@ -97,6 +99,10 @@ class LeanSender:
             # The time to connect starts where connecting starts: a stale connection must not use it up.
             ready_by = min(deadline, asyncio.get_running_loop().time() + request.connect_timeout_s)
             connection = await self._dialer.dial(url, ready_by)
+            if asyncio.get_running_loop().time() >= deadline:
+                # Frozen on the way here, perhaps for minutes: by now the lease may be somebody else's.
+                connection.abort()
+                raise UnreachableError(ErrorClass.TIMEOUT, "timed out before the request was sent", connection.address)
             outcome = await _exchange(connection, head, request.body, deadline)
             self._pool.give(key, connection)
             return outcome, connection.address

@@ -13,7 +13,9 @@ from forbear.policy.verdict import ErrorClass
 REASON_MAX = 300
 """Characters of a reason."""
 
-_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+# Not so EADDRNOTAVAIL, which is as well what there is to say of an IPv6 address on a machine without IPv6.
+_SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_OURS = _SHORT | {errno.EADDRNOTAVAIL}
 
 
 def bounded(reason: str) -> str:
@@ -25,6 +27,11 @@ def bounded(reason: str) -> str:
 def os_error_class(error: OSError) -> ErrorClass:
     """`INTERNAL` when this process or machine ran out of something, otherwise `CONNECT`: the way there is closed."""
     return ErrorClass.INTERNAL if error.errno in _OURS else ErrorClass.CONNECT
+
+
+def is_short(error: OSError) -> bool:
+    """Whether this process or machine has run out of something, wherever the way should have led."""
+    return not isinstance(error, socket.gaierror) and error.errno in _SHORT
 
 
 def os_reason(error: OSError) -> str:

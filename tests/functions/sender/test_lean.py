@@ -163,7 +163,38 @@ async def test_running_out_of_descriptors_is_our_error_and_frees_the_idle_ones(
     response = await post(sender, second)
     assert (response.status, response.error) == (None, ErrorClass.INTERNAL)
     assert "Too many open files" in response.reason
+    assert response.unsent
     await first.until(lambda: first.hung_up == 1)
+
+
+async def test_what_was_frozen_until_its_time_was_over_is_not_sent_any_more(
+    make: Callable[..., LeanSender], start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    clock = loop.time
+
+    async def connect(address: str, port: int) -> socket.socket:
+        sock = await tcp_connect(address, port)
+        monkeypatch.setattr(loop, "time", lambda: clock() + 60)
+        return sock
+
+    receiver = await start(answering(OK))
+    response = await post(make(connect=connect), receiver)
+    assert (response.status, response.error) == (None, ErrorClass.TIMEOUT)
+    await receiver.until(lambda: receiver.hung_up == 1)
+    assert receiver.received == []
+
+
+@pytest.mark.parametrize("number", [errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH])
+async def test_what_may_be_said_of_the_address_is_an_attempt(
+    make: Callable[..., LeanSender], start: Start, number: int
+) -> None:
+    """It may be said of it for ever, so that the delivery must come to its end."""
+
+    async def connect(_address: str, _port: int) -> socket.socket:
+        raise OSError(number, "no")
+
+    assert not (await post(make(connect=connect), await start(answering(OK)))).unsent
 
 
 async def test_only_the_checked_address_reaches_the_connection() -> None:

@@ -125,7 +125,7 @@ $$;
 -- Writes a batch of results: attempts, deliveries, lane changes and the wake row.
 --
 -- Takes parallel arrays, one entry a delivery. p_outcomes: 'delivered', 'dead' (with the reason in p_reasons), 'retry'
--- (due again after p_delays seconds) or 'return' (given back unsent, due at once; no attempt was made). p_limited: the
+-- (due again after p_delays seconds) or 'return' (given back unsent, due likewise; no attempt was made). p_limited: the
 -- verdict was `limited`. The evidence of an attempt stands in the arrays from p_verdicts on; a NULL verdict says that
 -- none was made. p_ages: seconds since the attempt began.
 -- Then, one entry a lane that changes: p_lane_ids with the control that it came to (p_controls; NULL: none) and the
