@@ -91,7 +91,29 @@ def store(database: Database, events: Sequence[NewEvent], key: ApiKey | None = N
     except Unavailable as error:
         logger.warning("database unavailable", exc_info=error)
         raise Problem(503, _advice(error, keyed=keyed), headers={"retry-after": str(RETRY_AFTER_S)}) from error
+    if not must_wake and any(row["duplicate"] for row in rows):
+        must_wake = _must_wake_after_a_repeat(database)
     return Intake(tuple(Stored(**row) for row in rows), must_wake)
+
+
+def _must_wake_after_a_repeat(database: Database) -> bool:
+    """Ask again, not relying on a claimer that was only called.
+
+    The producer repeats because it got no answer: whoever stored the event first may have died between its commit and
+    that call, and on a quiet stack nobody else would call for hours.
+    """
+    try:
+        row = database.run(
+            lambda connection: connection.execute(
+                "SELECT forbear.call_claimer(p_for_wakes => true, p_relying => false) AS called"
+            ).fetchone(),
+            repeatable=False,
+        )
+    except (Unavailable, psycopg.Error):
+        # The events are committed, whatever becomes of the question. The lost answer may have been yes.
+        logger.exception("whether a claimer is awake could not be asked: one is called")
+        return True
+    return row is None or bool(row["called"])
 
 
 def _parameters(events: Sequence[NewEvent]) -> dict[str, Any]:

@@ -146,6 +146,24 @@ def test_of_ingests_at_once_one_calls_the_claimer(connection: Connection, databa
     assert sum(intake.must_wake for intake in at_once(databases, [[event()] for _ in range(20)])) == 1
 
 
+def test_a_repeat_does_not_rely_on_a_call_that_its_first_ingest_may_not_have_made(
+    connection: Connection, databases: Callable[[], Database]
+) -> None:
+    make_endpoint(connection)
+    database = databases()
+    assert store(database, [event("key")]).must_wake, "it dies between its commit and this call"
+    assert store(database, [event("other")]).must_wake is False, "it relies on that call"
+    again = store(database, [event("key")])
+    assert again.stored[0].duplicate
+    assert again.must_wake
+
+    connection.execute("INSERT INTO forbear.claimers VALUES (%s, 'infinity')", (uuid4(),))
+    assert store(database, [event("key")]).must_wake is False, "somebody is awake"
+    connection.execute("DELETE FROM forbear.claimers")
+    connection.execute("DELETE FROM forbear.wakes")
+    assert store(database, [event("key")]).must_wake is False, "there is nothing to do"
+
+
 def test_the_question_is_asked_in_another_transaction_that_sees_the_first(database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True, row_factory=psycopg.rows.dict_row) as mine:
         (first,), asked = commit_and_ask(

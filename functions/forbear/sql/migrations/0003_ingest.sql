@@ -84,14 +84,17 @@ $$;
 -- Its mark says for five seconds that a claimer is on its way; the claimer replaces it by its own. It must run in a
 -- transaction of its own after the commit: inside, two transactions could each miss what the other one writes.
 -- Whoever is told true must invoke, whatever became of its own work: the next one is told false. p_for_wakes: call only
--- if a wake row is there. So an event that nobody wants calls nobody, and leaves no mark that silences another. It waits
--- for no lock for long: the answer to the commit comes together with this one's, and who gets none calls.
-CREATE FUNCTION forbear.call_claimer(p_for_wakes boolean DEFAULT false) RETURNS boolean
+-- if a wake row is there. So an event that nobody wants calls nobody, and leaves no mark that silences another.
+-- p_relying: a mark of one that was called is as good as that of one that is awake. It is not for who repeats an event
+-- that was stored before: the ingest that left the mark may have died over it. It waits for no lock for long: the answer
+-- to the commit comes together with this one's, and who gets none calls.
+CREATE FUNCTION forbear.call_claimer(p_for_wakes boolean DEFAULT false, p_relying boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
 DECLARE
     v_now timestamptz := forbear.now();
 BEGIN
-    IF EXISTS (SELECT FROM forbear.claimers WHERE awake_until > v_now) THEN
+    IF EXISTS (SELECT FROM forbear.claimers WHERE awake_until > v_now
+                     AND (p_relying OR id <> '00000000-0000-0000-0000-000000000000')) THEN
         RETURN false;
     END IF;
     -- Looked at last: under load, when the table is full of dead rows, somebody is awake.
@@ -100,7 +103,8 @@ BEGIN
     END IF;
     INSERT INTO forbear.claimers (id, awake_until)
     VALUES ('00000000-0000-0000-0000-000000000000', v_now + interval '5 seconds')
-    ON CONFLICT (id) DO UPDATE SET awake_until = excluded.awake_until WHERE claimers.awake_until <= v_now;
+    ON CONFLICT (id) DO UPDATE SET awake_until = excluded.awake_until
+    WHERE claimers.awake_until <= v_now OR NOT p_relying;
     RETURN FOUND;
 END
 $$;
