@@ -20,6 +20,7 @@ from infra.cli.schedule import schedule
 from infra.cli.send import send
 from infra.cli.simulate import simulate
 from infra.cli.target import Given
+from infra.cli.torture import torture
 from infra.cli.up import up
 
 # Without rich, whose help and error boxes cost three times what all else does.
@@ -79,6 +80,7 @@ command(app, "resume")(holding.resume)
 command(app, "presets")(presets)
 command(app, "schedule")(schedule)
 command(app, "simulate")(simulate)
+command(app, "torture")(torture)
 
 
 def run() -> None:

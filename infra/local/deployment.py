@@ -4,6 +4,7 @@ Owns what the CDK stack says for AWS: names, limits, database users and settings
 """
 
 import hmac
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,7 @@ def local_stack(
     key: Path,
     *,
     own_users: bool = True,
+    functions: Iterable[FunctionSpec] = FUNCTIONS,
     ports: Ports | None = None,
     timing: Timing | None = None,
     environment: dict[str, str] | None = None,
@@ -117,6 +119,7 @@ def local_stack(
         key: the key file that the database was made with.
         own_users: whether each function connects as its own role, made by `bring_up`; otherwise all of them connect
             as the URL's user.
+        functions: which functions there are, and how they are run.
         ports: where to listen.
         timing: how long things last.
         environment: settings that differ from these, as environment variables.
@@ -127,7 +130,7 @@ def local_stack(
             replace(spec, environment={"FORBEAR_DATABASE_URL": url_as(database_url, ROLE_OF[spec.name])})
             if own_users
             else spec
-            for spec in FUNCTIONS
+            for spec in functions
         ],
         [Route(route.method, route.path, route.function) for route in ROUTES],
         replay_function="replay",

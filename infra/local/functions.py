@@ -9,6 +9,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from infra.local.errors import FunctionNotFound, FunctionUnavailable, RequestTooLarge
 from infra.local.event_queue import EventQueue
@@ -71,6 +72,11 @@ class Functions:
     def pids(self, name: str) -> tuple[int, ...]:
         """The process ids of a function's environments that are alive, the longest running first."""
         return self._pool(name).pids
+
+    def set_timeout(self, name: str, seconds: float) -> None:
+        """Change how long an invocation of a function may take, from the next one on, as an update of it does."""
+        pool = self._pool(name)
+        pool.spec = replace(pool.spec, timeout_s=seconds)
 
     async def invoke(self, reference: str, payload: bytes, *, trace_id: str | None = None) -> Outcome:
         """Invoke a function and wait for the outcome (invocation type RequestResponse).

@@ -93,6 +93,11 @@ class Listener:
             for connection in list(self._state.connections):
                 connection.shutdown()
 
+    def hang_up(self) -> None:
+        """Close every connection now, whatever goes over it; new ones are accepted."""
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+
     async def stop(self, grace_s: float) -> None:
         """Close the socket and every connection.
 
@@ -109,8 +114,7 @@ class Listener:
                     await asyncio.wait(set(self._state.tasks))
                 await self._server.wait_closed()
         except TimeoutError:
-            for connection in list(self._state.connections):
-                connection.transport.abort()
+            self.hang_up()
             await self._server.wait_closed()
 
 

@@ -19,6 +19,7 @@ from infra.database import parameters
 from infra.local.deployment import bring_up
 from infra.local.postgres import EmbeddedPostgres
 from tests.e2e.world import QUICK, Answer, Receipt, World, running, until
+from tests.functions.builders import key_file
 
 MARK: Final = "zq7x"
 """In everything secret, and in no log."""
@@ -39,7 +40,7 @@ def server() -> Iterator[tuple[EmbeddedPostgres, Path]]:
         one = EmbeddedPostgres(Path(folder), durable=False, options=tuple(" ".join(options).split()))
         one.start()
         try:
-            bring_up(one.url())
+            bring_up(one.url(), key_file())
             yield one, one.data / "server.log"
         finally:
             one.stop()

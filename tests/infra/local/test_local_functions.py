@@ -33,6 +33,13 @@ async def test_an_arn_names_a_function_as_its_name_does(launch: Launch) -> None:
         assert await call(stack, {"return": 1}, function=reference) == 1
 
 
+async def test_another_timeout_counts_from_the_next_invocation_on(launch: Launch) -> None:
+    stack = await launch(plain(timeout_s=5))
+    assert (await call(stack, {"context": True}))["remaining_ms"] <= 5_000
+    stack.functions.set_timeout("plain", 60)
+    assert (await call(stack, {"context": True}))["remaining_ms"] > 30_000
+
+
 async def test_an_unknown_function_is_refused(launch: Launch) -> None:
     stack = await launch(plain())
     with pytest.raises(FunctionNotFound):
