@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import tempfile
 import time
@@ -24,13 +25,15 @@ from typing import Any
 import psycopg
 import uvloop
 
+from forbear.data_keys import make_data_keys
 from forbear.loop import ClaimLoop, Limits
 from forbear.migrations import migrate
 from forbear.sender import Request, Response
 from forbear.store import Store
+from forbear.vault import make_key_file, wrapping
 from infra.local.postgres import EmbeddedPostgres
 from tests.bench.bench_drain import NoWaking
-from tests.functions.builders import make_endpoint, one, post
+from tests.functions.builders import KEY_FILE, data_keys, key_file, make_endpoint, one, post
 
 type Connection = psycopg.Connection[Any]
 BODY = json.dumps({"filler": "x" * 485}).encode()
@@ -106,9 +109,10 @@ def side(server: EmbeddedPostgres, name: str, endpoints: int) -> Side:
         connection.execute(f"CREATE DATABASE {name}")
     connection = psycopg.connect(server.url(name), autocommit=True)
     migrate(connection)
+    make_data_keys(connection, wrapping(str(key_file())))
     for n in range(endpoints):
         make_endpoint(connection, tenant=f"t{n}")
-    return Side(name, connection, TimedStore(server.url(name)))
+    return Side(name, connection, TimedStore(server.url(name), data_keys()))
 
 
 def main() -> None:
@@ -123,6 +127,8 @@ def main() -> None:
         server = EmbeddedPostgres(Path(folder))
         server.start()
         try:
+            os.environ[KEY_FILE] = f"{folder}/key"
+            make_key_file(key_file())
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 measure(server, runner, arguments)
         finally:

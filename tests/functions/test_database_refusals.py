@@ -151,5 +151,5 @@ def limit_files(pid: int, server: EmbeddedPostgres) -> None:
     subprocess.run(  # noqa: S603
         ["prlimit", "--pid", str(pid), f"--fsize={1 << 20}:"],  # noqa: S607 - as the same user, who may do this
         check=True,
-        **({"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if os.geteuid() == 0 else {}),
+        **({"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if os.geteuid() == 0 else {}),  # type: ignore[call-overload]  # subprocess's own
     )

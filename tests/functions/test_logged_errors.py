@@ -15,6 +15,7 @@ from forbear import api
 from forbear.api import ApiRequest, ApiResponse, respond
 from forbear.db import Database
 from forbear.store import Store
+from tests.functions.builders import data_keys
 from tests.functions.events import http_event
 
 SETUP = "CREATE TABLE told (id int PRIMARY KEY, note text CONSTRAINT short CHECK (length(note) < 9), at uuid)"
@@ -36,7 +37,7 @@ def test_an_error_of_the_database_names_what_was_broken_and_shows_no_value(datab
         connection.execute("INSERT INTO told VALUES (7, 's3cret')")
 
     async def by_the_store() -> None:
-        store = Store(database_url)
+        store = Store(database_url, data_keys())
         try:
             await store._rows(sql)
         finally:
@@ -68,7 +69,7 @@ def test_a_row_that_fits_no_model_is_logged_without_its_values(monkeypatch: pyte
         row: dict[str, Any] = {"number": "s3cret"}
         return ApiResponse(200, Told(**row))
 
-    result = respond(http_event("GET", "/v1/told"), {"GET /v1/told": operation}, None)
+    result = respond(http_event("GET", "/v1/health"), {"GET /v1/health": operation}, None, lambda: Database(""))
     assert result["statusCode"] == 500
     (line,) = written.getvalue().splitlines()
     assert json.loads(line)["faults"][0]["loc"] == ["number"]

@@ -31,7 +31,7 @@ from forbear.manage.backend import Backend
 from forbear.models.replays import ReplayIn
 from forbear.settings import settings
 from forbear.settling import Settling, Tally
-from tests.functions.builders import one
+from tests.functions.builders import data_keys, one
 from tests.functions.manage.calling import create, ep_id
 from tests.functions.queue.leasing import count, freeze
 from tests.functions.queue.model.invariants import check
@@ -85,7 +85,7 @@ class Everybody:
 
     def claimer(self, rng: Random) -> None:
         with asyncio.Runner() as runner:
-            store = LossyStore(self.url_of("forbear_claimer"))
+            store = LossyStore(self.url_of("forbear_claimer"), data_keys())
             settling, hand = Settling(store, Tally()), list[Lease]()
             for _ in range(OPERATIONS):
                 match rng.choice(

@@ -29,6 +29,7 @@ from forbear.policy.verdict import Answer, DeadReason, ErrorClass, decide
 from forbear.sender import Response
 from forbear.settling import Settling, Tally
 from forbear.store import LaneChange, Result, Settled, Store
+from tests.functions.builders import data_keys
 from tests.functions.events import body_of, http_event
 
 type Connection = psycopg.Connection[Any]
@@ -182,7 +183,7 @@ class World:
     # Claimers.
 
     def _claimer(self) -> Claimer:
-        store = LossyStore(self._claimer_url, self.monotonic)
+        store = LossyStore(self._claimer_url, data_keys(), self.monotonic)
         return Claimer(store, Settling(store, Tally()), [], [])
 
     def crash(self, number: int) -> None:
