@@ -31,10 +31,18 @@ RUNTIME = (
     "claimer-ended-at-its-deadline",
     "functions-short-of-descriptors",
 )
+RECEIVERS = (
+    "hostile-connections",
+    "hostile-names",
+    "clock-off-claimer",
+    "lease-per-timeout",
+)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("names", [KILLS, POSTGRES, RUNTIME], ids=["kills", "postgres", "runtime"])
+@pytest.mark.parametrize(
+    "names", [KILLS, POSTGRES, RUNTIME, RECEIVERS], ids=["kills", "postgres", "runtime", "receivers"]
+)
 async def test_no_fault_loses_an_event_or_repeats_one_that_was_not_in_flight(names: tuple[str, ...]) -> None:
     known = {scenario.name: scenario for scenario in SCENARIOS}
     async for outcome in play(iter([(known[name], 1) for name in names])):
