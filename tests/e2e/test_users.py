@@ -55,7 +55,7 @@ async def test_on_somebody_elses_server_everything_works_as_the_one_user_given_a
 ) -> None:
     async with (
         _database(tmp_path, lone_url, []) as (url, shown),
-        running(url, own_users=False) as world,
+        running(url, own_users=False, key=tmp_path / "key") as world,
     ):
         assert shown.endswith("where every function works as the one user given")
         assert "lone@" not in shown

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -145,9 +146,12 @@ async def running(
     *,
     own_users: bool = True,
     on_line: LineSink = log_line,
+    key: Path | None = None,
 ) -> AsyncIterator[World]:
-    """A world on a fresh database; `on_line` gets what the functions write."""
-    stack = local_stack(database_url, key_file(), environment=environment, own_users=own_users, on_line=on_line)
+    """A world on a fresh database, made with this run's key file or (`key`) another; `on_line` gets functions' output."""
+    stack = local_stack(
+        database_url, key or key_file(), environment=environment, own_users=own_users, on_line=on_line
+    )
     receiver = Receiver()
     listener = Listener("127.0.0.1")
     await listener.start(receiver)
