@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 import ingest
 from forbear.db import GIVE_WAY_S, Database, Target, Unavailable, hung_up
 from infra.local.postgres import EmbeddedPostgres
+from infra.torture.faults import limited
 from tests.functions.builders import make_endpoint, one, post, run
 from tests.functions.conftest import remembering
 from tests.functions.events import body_of, http_event
@@ -135,21 +134,11 @@ def test_of_a_server_that_ends_itself_nobody_knows_whether_it_wrote_the_commit(t
         database = Database(server.url())
 
         def fill(mine: psycopg.Connection[Any]) -> None:
-            limit_files(int(one(mine, "SELECT pg_backend_pid()")), server)
-            mine.execute("SELECT pg_logical_emit_message(true, 'more', repeat('x', 10_000_000))")
+            with limited([one(mine, "SELECT pg_backend_pid()")], "fsize", 1 << 20):
+                mine.execute("SELECT pg_logical_emit_message(true, 'more', repeat('x', 10_000_000))")
 
         with pytest.raises(Unavailable, match="could not write to log file") as raised:
             database.run(fill, repeatable=False)
         assert not raised.value.nothing_done
     finally:
         server.stop()
-
-
-def limit_files(pid: int, server: EmbeddedPostgres) -> None:
-    """Let a process of the server write no file beyond its first megabyte."""
-    owner = (server.data / "PG_VERSION").stat()
-    subprocess.run(  # noqa: S603
-        ["prlimit", "--pid", str(pid), f"--fsize={1 << 20}:"],  # noqa: S607 - as the same user, who may do this
-        check=True,
-        **({"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if os.geteuid() == 0 else {}),  # type: ignore[call-overload]  # subprocess's own
-    )

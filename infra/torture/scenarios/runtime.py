@@ -84,12 +84,16 @@ async def ticks_twice_and_late(played: Round) -> None:
 async def killed_at_its_deadline(played: Round) -> None:
     """The database says nothing any more when the claimer's time ends: Lambda ends it."""
     world = played.world
-    async with _short_claimers(played, ABANDON_S + played.rng.uniform(1.0, 2.0)):
-        await _hang(played)
+    async with _short_claimers(played, ABANDON_S + played.rng.uniform(2.0, 3.0)):
+        played.hold()
+        coming = asyncio.create_task(played.post(played.rng.randint(5, 20)))
+        await in_flight(played, 1)
+        # At once, before it breaks them off by itself.
+        world.proxy.freeze("forbear_claimer")
         played.strike()
         pids = _holding(played)
-        world.proxy.freeze("forbear_claimer")
-        await played.until(lambda: not set(pids) & set(world.pids(CLAIMER)), "the claimer's deadline")
+        await coming
+        await played.until(lambda: set(pids) - set(world.pids(CLAIMER)), "the claimer's deadline")
     world.proxy.thaw()
     played.release()
 
