@@ -99,7 +99,7 @@ def admit(event: Mapping[str, Any], rule: Rule, database: Callable[[], Database]
     headers = event.get("headers") or {}
     bearer = _BEARER.fullmatch(headers.get("authorization", ""))
     if bearer is None:
-        if event["requestContext"].get("authorizer") or settings().open:
+        if _is_vouched_for(event) or settings().open:
             return Caller()
         raise Refused(
             401,
@@ -120,6 +120,17 @@ def admit(event: Mapping[str, Any], rule: Rule, database: Callable[[], Database]
     if rule.held is Held.OUT and caller.tenant is not None:
         raise Refused(403, f"this is every tenant's, and this API key is for {caller.tenant} only: use one for all")
     return caller
+
+
+def _is_vouched_for(event: Mapping[str, Any]) -> bool:
+    """Whether API Gateway, or Lambda before a function URL, has admitted the caller: then it says who that is.
+
+    `authorizer` alone says nothing. Where nobody is asked it is null for a function URL (AWS Lambda developer guide,
+    "Invoking Lambda function URLs"), and may be `{"lambda": null}` from an HTTP API (recorded from one: no-auth.json in
+    packages/parser/tests/events/apigw-http of aws-powertools/powertools-lambda-typescript).
+    """
+    authorizer = event["requestContext"].get("authorizer") or {}
+    return bool(authorizer.get("iam") or authorizer.get("jwt"))
 
 
 def held_query(caller: Caller, rule: Rule, path: Mapping[str, str], query: Mapping[str, str]) -> Mapping[str, str]:

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 from standardwebhooks import Webhook
@@ -70,8 +71,8 @@ async def test_the_stack_is_deployed_works_is_updated_and_leaves_nothing_but_a_s
         more = {"functions.memory_mb.ingest": "1024", "delivery.retention_days": "7", "api.keys": "true"}
         with steps("cdk deploy, an update"):
             stack.outputs = await cdk.deploy({**chosen, **more})
-        with steps("the API for keys is there, and the functions know the key"):
-            await there_is_an_api_for_keys(stranger)
+        with steps("an API key posts an event, and nobody else gets in there"):
+            await api_keys_are_taken(stranger, operator, received)
         assert stack.function("ingest")["MemorySize"] == 1024
         assert stack.function("maintain")["Environment"]["Variables"]["FORBEAR_RETENTION_DAYS"] == "7"
         with steps("the schedule's tick finds an event that nobody told of"):
@@ -98,13 +99,28 @@ async def only_those_who_may(stranger: Caller, producer: Caller) -> None:
     assert (await producer.replay("GET")).status_code == 403
 
 
-async def there_is_an_api_for_keys(stranger: Caller) -> None:
-    """Anybody reaches it, and whoever answers there can check a key."""
-    stack = stranger.stack
-    answer = await stranger.http.get(stack.api("/v1/health", "KeysApiUrl"))
-    assert answer.status_code == 200, answer.text
-    for name in ("ingest", "manage", "replay"):
-        assert stack.function(name)["Environment"]["Variables"]["FORBEAR_KEY"] == stack.outputs["SecretsKey"]
+async def api_keys_are_taken(stranger: Caller, operator: Caller, received: Receiver) -> None:
+    """At the second API, which anybody reaches: from a key's making to its end, by KMS and each function's rights."""
+    made = await operator.call("POST", "/v1/keys", {"name": "shop", "scopes": ["ingest"], "tenant": "acme"})
+    assert made.status_code == 201, made.text
+    token, key_id = made.json()["token"], made.json()["id"]
+
+    async def call(method: str, path: str, body: Any = None, token: str = "") -> httpx.Response:
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        url = stranger.stack.api(path, "KeysApiUrl")
+        return await stranger.http.request(method, url, json=body, headers=headers)
+
+    assert (await call("GET", "/v1/health")).status_code == 200
+    for path in ("/v1/endpoints", "/v1/keys", "/v1/openapi.json"):
+        assert (await call("GET", path)).status_code == 401, path
+    assert (await call("POST", "/v1/events", EVENT)).status_code == 401
+    assert (await call("POST", "/v1/events", EVENT, f"fbk_{'A' * 76}")).status_code == 401
+    posted = await call("POST", "/v1/events", EVENT, token)
+    assert posted.status_code == 202, posted.text
+    await webhook(received, posted.json()["id"])
+    assert (await call("GET", "/v1/endpoints", None, token)).status_code == 403
+    assert (await operator.call("DELETE", f"/v1/keys/{key_id}")).status_code == 204
+    assert (await call("POST", "/v1/events", EVENT, token)).status_code == 401
 
 
 async def an_event_is_delivered(producer: Caller, operator: Caller, received: Receiver, port: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from tests.conftest import Connection
 from tests.functions.access.asking import Answer, Request, ask
 from tests.functions.builders import make_endpoint, move_clock, one
 from tests.functions.conftest import forget
-from tests.functions.events import http_event
+from tests.functions.events import IAM, http_event
 from tests.functions.keys import KeyMaker
 from tests.functions.wire import SYNC, Wire, wire
 
@@ -458,6 +458,27 @@ def test_no_key_is_in_logs_or_answers(
 
 def test_a_route_without_a_rule_answers_nobody() -> None:
     """Whoever vouches for the caller."""
-    event = {"requestContext": {"http": {"method": "GET"}, "authorizer": {"iam": {}}}, "routeKey": "GET /v1/unruled"}
+    event = {"requestContext": {"http": {"method": "GET"}, "authorizer": {"iam": IAM}}, "routeKey": "GET /v1/unruled"}
     answer = respond(event, {"GET /v1/unruled": manage.health}, None, manage.database)
     assert answer["statusCode"] == 500
+
+
+@pytest.mark.parametrize(
+    "authorizer",
+    [None, {}, {"lambda": None}, {"iam": None}, {"jwt": None}, {"iam": {}}, {"lambda": {"principalId": "somebody"}}],
+)
+def test_an_event_that_names_nobody_was_admitted_by_nobody(authorizer: dict[str, Any] | None) -> None:
+    """As events of routes without an authorizer look: the field is there, and holds no one."""
+    assert listed_by(authorizer) == 401
+
+
+@pytest.mark.parametrize("authorizer", [{"iam": IAM}, {"jwt": {"claims": {"sub": "somebody"}, "scopes": None}}])
+def test_whom_the_gateway_names_it_has_admitted(authorizer: dict[str, Any]) -> None:
+    assert listed_by(authorizer) == 200
+
+
+def listed_by(authorizer: dict[str, Any] | None) -> int:
+    """The status of a request with this in its event."""
+    event = http_event("GET", "/v1/endpoints", signed=False)
+    event["requestContext"]["authorizer"] = authorizer
+    return int(manage.handler(event, None)["statusCode"])
