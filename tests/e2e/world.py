@@ -149,9 +149,7 @@ async def running(
     key: Path | None = None,
 ) -> AsyncIterator[World]:
     """A world on a fresh database, made with this run's key file or (`key`) another; `on_line` gets functions' output."""
-    stack = local_stack(
-        database_url, key or key_file(), environment=environment, own_users=own_users, on_line=on_line
-    )
+    stack = local_stack(database_url, key or key_file(), environment=environment, own_users=own_users, on_line=on_line)
     receiver = Receiver()
     listener = Listener("127.0.0.1")
     await listener.start(receiver)
