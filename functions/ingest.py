@@ -36,7 +36,12 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 def post_event(request: ApiRequest) -> ApiResponse:
     """Store one event."""
-    (answer,) = _take_in([read_event(request.headers, request.body)], request.caller.key)
+    try:
+        event = read_event(request.headers, request.body)
+    except Problem:
+        _take_in([], request.caller.key)
+        raise
+    (answer,) = _take_in([event], request.caller.key)
     if isinstance(answer, Problem):
         raise answer
     return ApiResponse(202, answer)
@@ -44,7 +49,11 @@ def post_event(request: ApiRequest) -> ApiResponse:
 
 def post_batch(request: ApiRequest) -> ApiResponse:
     """Store what is right of a batch, and say what is wrong with the rest."""
-    entries = read_batch(request.headers, request.body)
+    try:
+        entries = read_batch(request.headers, request.body)
+    except Problem:
+        _take_in([], request.caller.key)
+        raise
     answers = iter(_take_in([entry for entry in entries if isinstance(entry, NewEvent)], request.caller.key))
     results = [next(answers) if isinstance(entry, NewEvent) else entry for entry in entries]
     return ApiResponse(207, {"results": [_result(result) for result in results]})

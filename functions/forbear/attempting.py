@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
 
-from forbear.leases import START_WITHIN_S, Endpoint, Lease, Unsendable, evidence_of, request_for
+from forbear.leases import START_WITHIN_S, Endpoint, Lease, UnknownKey, Unsendable, evidence_of, request_for
 from forbear.policy.breaker import Outcome
 from forbear.policy.verdict import Answer, DeadReason, Decision, ErrorClass, Verdict, decide
 from forbear.sender import Response, Sender
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 # What this machine lacks now it may have again in a moment. So many seconds, by chance; by its delay a delivery may as
 # well go to another claimer.
 SHORT_FOR_S = (1.0, 5.0)
+KEYLESS_FOR_S = (30.0, 60.0)
 # The schema refuses more, and with it the whole batch; senders keep no more either.
 KEPT_BODY_BYTES = 16 << 10
 
@@ -33,13 +34,15 @@ KEPT_BODY_BYTES = 16 << 10
 class Attempted:
     """A result to settle, what the lane's control makes of it, and how long the lane must wait (None: it need not).
 
-    `finished`: when the answer was there, by the store's `monotonic`.
+    `finished`: when the answer was there, by the store's `monotonic`. `unsent`: this machine lacked something to send
+    it with, and had better rest.
     """
 
     result: Result
     outcome: Outcome
     hold_lane_s: float | None
     finished: float
+    unsent: bool = False
 
 
 async def attempt(lease: Lease, sender: Sender, now: Callable[[], datetime], rng: Random) -> Attempted:
@@ -63,6 +66,10 @@ async def attempt(lease: Lease, sender: Sender, now: Callable[[], datetime], rng
         endpoint = lease.lane.endpoint
         headers = evidence_of(request, len(endpoint.headers) if isinstance(endpoint, Endpoint) else 0)
         response = await sender.send(request)
+    except UnknownKey as error:
+        # Once the data key is back, everything is mended: nothing is lost by waiting for somebody to put it there.
+        logger.warning("%s", error)
+        return _without_attempt(lease, "return", None, now(), rng.uniform(*KEYLESS_FOR_S))
     except Unsendable as error:
         response = _failed(ErrorClass.UNSENDABLE, bounded(str(error)), began)
     except Exception:
@@ -71,7 +78,7 @@ async def attempt(lease: Lease, sender: Sender, now: Callable[[], datetime], rng
     if response.unsent:
         # No attempt at all: it would use up what the policy allows, and the delivery might end without one request.
         logger.warning("nothing can be sent now: %s", response.reason)
-        return _without_attempt(lease, "return", None, now(), rng.uniform(*SHORT_FOR_S))
+        return replace(_without_attempt(lease, "return", None, now(), rng.uniform(*SHORT_FOR_S)), unsent=True)
     answer = Answer(response.status, response.error, response.retry_after)
     decision = decide(lease.lane.policy, answer, lease.progress, now(), rng)
     return judged(lease, response, decision, headers=headers, started=started, began=began, finished=time.monotonic())

@@ -8,8 +8,9 @@ the earlier ones open what they have sealed for as long as they are there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg.rows import dict_row
@@ -17,6 +18,14 @@ from psycopg.rows import dict_row
 from forbear.db import statement
 from forbear.settings import Settings
 from forbear.vault import Keyring, KeyUnavailable, Purpose, Wrapping, wrapping
+
+logger = logging.getLogger(__name__)
+
+# The table whose rows need a purpose's data keys, and what is to be done where these are lost.
+_USED_FOR: Final = {
+    Purpose.SECRETS: ("forbear.secrets", "give each endpoint another secret and its headers"),
+    Purpose.API_KEYS: ("forbear.api_keys", "make other API keys"),
+}
 
 
 class DataKeys:
@@ -53,19 +62,34 @@ class DataKeys:
     def ring(self, rows: Iterable[Mapping[str, Any]]) -> Keyring:
         """The keyring of rows of the statement `data_keys`; the same one as before if they are the same.
 
-        It may take seconds when there are new ones: the key outside is another service's.
+        It may take seconds when there are new ones: the key outside is another service's. One that cannot be unwrapped
+        now is left out, and tried again the next time: what others have sealed can be opened meanwhile.
 
         Raises:
-            KeyUnavailable: there is no row, or one cannot be unwrapped.
+            KeyUnavailable: there is no row, or none can be unwrapped.
         """
         wrapped = {int(row["id"]): bytes(row["wrapped"]) for row in rows}
         if self._ring is None or wrapped != self._wrapped:
-            for one in wrapped.values():
-                if one not in self._unwrapped:
-                    self._unwrapped[one] = self._outside().unwrap(one, self._purpose)
-            self._ring = Keyring(self._purpose, {number: self._unwrapped[one] for number, one in wrapped.items()})
-            self._wrapped = wrapped
+            failed = self._unwrap(wrapped)
+            known = {number: self._unwrapped[one] for number, one in wrapped.items() if number not in failed}
+            if failed and not known:
+                raise next(iter(failed.values()))
+            for number, error in failed.items():
+                logger.warning("the data key %d is left out: %s", number, error)
+            self._ring = Keyring(self._purpose, known)
+            self._wrapped = {number: one for number, one in wrapped.items() if number not in failed}
         return self._ring
+
+    def _unwrap(self, wrapped: Mapping[int, bytes]) -> dict[int, KeyUnavailable]:
+        """Unwrap what is new. Gives why some could not be, by their numbers."""
+        failed = {}
+        for number, one in wrapped.items():
+            if one not in self._unwrapped:
+                try:
+                    self._unwrapped[one] = self._outside().unwrap(one, self._purpose)
+                except KeyUnavailable as error:
+                    failed[number] = error
+        return failed
 
 
 def make_data_keys(connection: psycopg.Connection[Any], outside: Wrapping) -> None:
@@ -76,17 +100,17 @@ def make_data_keys(connection: psycopg.Connection[Any], outside: Wrapping) -> No
         outside: the key to wrap them by.
 
     Raises:
-        KeyUnavailable: the key outside cannot be used; or secrets are there, but no data key any more: what they are
-            sealed by is lost, and another data key would only hide that.
+        KeyUnavailable: the key outside cannot be used; or what data keys were used for is there, but they are not any
+            more: they are lost, and another data key would only hide that.
     """
     for purpose in Purpose:
         if DataKeys(purpose, lambda: outside).rows(connection):
             continue
-        if purpose is Purpose.SECRETS and connection.execute("SELECT 1 FROM forbear.secrets LIMIT 1").fetchone():
+        table, otherwise = _USED_FOR[purpose]
+        if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone():
             raise KeyUnavailable(
-                "the data keys that the signing secrets are sealed by are gone: put the rows of forbear.data_keys back"
-                " from a backup (or delete the rows of forbear.secrets, run this again, and give each endpoint another"
-                " secret and its headers)"
+                f"the data keys for {table} are gone: put the rows of forbear.data_keys with the purpose {purpose} back"
+                f" from a backup (or delete the rows of {table}, run this again, and {otherwise})"
             )
         wrapped = outside.new_key(purpose)  # before the lock: it may take seconds
         with connection.transaction():

@@ -200,7 +200,8 @@ class Database:
             try:
                 return self._attempt(connection, work)
             except Unavailable as error:
-                if not (repeatable or error.nothing_done):
+                # What else is away than the database is not mended by another connection.
+                if not (repeatable or error.nothing_done) or error.what != Unavailable.what:
                     raise
                 try:
                     return self._attempt(self._open(), work)

@@ -45,6 +45,8 @@ STOP_WITHIN_S = 7.0
 # minutes, and claimers that all wait would use the account's concurrency up.
 PATIENT_FOR_S = 90.0
 CALL_HELP_AFTER_S = 1.0
+# Whoever lacks descriptors or memory claims nothing for so long, and sends what it has.
+SHORT_S = 1.0
 LATER_S = 0.5
 
 
@@ -112,6 +114,7 @@ class ClaimLoop:
         self._marked_at = self._reaped_at = self._stepped_at = self._claimed_at = -1e9
         self._busy_at = time.monotonic()
         self._full_since: float | None = None
+        self._short_until = 0.0
 
     def stop(self) -> None:
         """Claim no more; end when what is in flight is settled, or soon. Safe from a signal handler of the loop."""
@@ -245,7 +248,7 @@ class ClaimLoop:
 
     def _may_claim(self) -> bool:
         """Whether to claim now: at once while there is much room, now and then while there is little."""
-        if self._free() <= 0 or self._bytes >= self._limits.payload_bytes:
+        if self._free() <= 0 or self._bytes >= self._limits.payload_bytes or time.monotonic() < self._short_until:
             return False
         return self._free() >= self._much_room() or time.monotonic() - self._claimed_at > LOOK_EVERY_S
 
@@ -272,6 +275,8 @@ class ClaimLoop:
 
     async def _attempt(self, lease: Lease) -> None:
         attempted = await attempt(lease, self._sender, self._store.now, self._rng)
+        if attempted.unsent:
+            self._short_until = time.monotonic() + SHORT_S
         self._settling.results.append(attempted)
         self._changed.set()
 

@@ -96,14 +96,15 @@ def submit(database: Database, order: ReplayIn, tenant: str | None) -> ReplayAcc
 
 
 def start_backfill(
-    connection: Connection, endpoint_id: UUID, since: datetime, until: datetime | None, types: Sequence[str] | None
+    database: Database, endpoint_id: UUID, since: datetime, until: datetime | None, types: Sequence[str] | None
 ) -> UUID:
     """Store a backfill and run its first steps: events that the endpoint subscribes to and did not get.
 
-    Repeatable: no event becomes a second delivery. Afterwards the claimer must be called, as after all that makes work.
+    Asked for again, it does no harm: no event becomes a second delivery. Afterwards the claimer must be called, as
+    after all that makes work.
 
     Args:
-        connection: in autocommit mode; each step is a transaction of its own.
+        database: where.
         endpoint_id: an endpoint that is not deleted.
         since: events from then on.
         until: events before then; None: until now.
@@ -118,10 +119,8 @@ def start_backfill(
         "until": until,
         "types": None if types is None else list(types),
     }
-    backfill_id = _create(connection, "backfill", selection)
-    for _ in range(FIRST_STEPS):
-        if not _step(connection, backfill_id):
-            break
+    backfill_id = database.run(lambda connection: _create(connection, "backfill", selection), repeatable=False)
+    _run_steps(database, backfill_id, FIRST_STEPS)
     return backfill_id
 
 

@@ -8,6 +8,7 @@ no harm, a claim whose answer was lost lapses by itself).
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import random
 import time
@@ -36,7 +37,9 @@ from forbear.db import (
 from forbear.leases import Lane, Lease, UnknownKey, control_json, parse_control, parse_endpoint
 from forbear.policy.control import Control
 from forbear.policy.verdict import Progress
-from forbear.vault import Keyring, KeyUnavailable
+from forbear.vault import Keyring
+
+logger = logging.getLogger(__name__)
 
 # No statement of the claimer's takes a second; one that does not answer in this time never will.
 PATIENCE_S = 15.0
@@ -167,7 +170,7 @@ class Store:
         """Lease due deliveries: at most `slots`, with about `payload_bytes` of payload.
 
         Without a keyring nothing is claimed. If an endpoint needs a data key that has come since the keyring was read,
-        it is read again; if that fails, what was claimed is given back.
+        it is read again.
 
         Args:
             slots: how many at most.
@@ -186,9 +189,9 @@ class Store:
             self._keyring = None
             try:
                 leases = _leases(rows, await self.keyring(), began)
-            except KeyUnavailable:
-                await self.settle([Result(one, "return", None, 0.0, limited=False, attempt=None) for one in leases])
-                raise
+            except Unavailable as error:
+                self._keyring = keyring
+                logger.warning("whether there is another data key cannot be seen: %s", error)
         return leases
 
     async def settle(

@@ -25,7 +25,7 @@ from forbear.db import Unavailable
 
 KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
-_KMS: Final = ":kms:"
+_ARN: Final = "arn:"
 
 
 class Purpose(StrEnum):
@@ -77,7 +77,7 @@ def wrapping(key: str | None) -> Wrapping:
     """
     if not key:
         raise KeyUnavailable("FORBEAR_KEY is not set: give the ARN of a KMS key, or the path of a key file")
-    return KmsWrapping(key) if _KMS in key else FileWrapping(Path(key))
+    return KmsWrapping(key) if key.startswith(_ARN) else FileWrapping(Path(key))
 
 
 class FileWrapping:
@@ -165,7 +165,7 @@ class KmsWrapping:
         from botocore.config import Config  # noqa: PLC0415
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
-        config = Config(connect_timeout=2, read_timeout=2, retries={"max_attempts": 3, "mode": "standard"})
+        config = Config(connect_timeout=2, read_timeout=2, retries={"max_attempts": 2, "mode": "standard"})
         try:
             client = boto3.client("kms", config=config)
             answer = getattr(client, operation)(

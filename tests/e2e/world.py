@@ -148,7 +148,7 @@ async def running(
     on_line: LineSink = log_line,
     key: Path | None = None,
 ) -> AsyncIterator[World]:
-    """A world on a fresh database, made with this run's key file or (`key`) another; `on_line` gets functions' output."""
+    """A world on a fresh database, made with this run's key file or (`key`) another; `on_line` gets what is written."""
     stack = local_stack(database_url, key or key_file(), environment=environment, own_users=own_users, on_line=on_line)
     receiver = Receiver()
     listener = Listener("127.0.0.1")

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from psycopg.rows import dict_row
 
 import replay
+from forbear.db import Database
 from forbear.event_types import EVERYTHING, matching_patterns
 from forbear.ids import Prefix, encode
 from forbear.replays import start_backfill
@@ -52,11 +52,17 @@ def start(
     until: datetime | None = None,
     types: list[str] | None = None,
 ) -> UUID:
-    rows, connection.row_factory = connection.row_factory, dict_row
+    database = database_of(connection)
     try:
-        return start_backfill(connection, endpoint_id, since, until, types)
+        return start_backfill(database, endpoint_id, since, until, types)
     finally:
-        connection.row_factory = rows
+        database.close()
+
+
+def database_of(connection: Connection) -> Database:
+    """The same database, by a connection of its own."""
+    info = connection.info
+    return Database(f"postgresql://{info.user}:{info.password}@{info.host}:{info.port}/{info.dbname}")
 
 
 def finish(connection: Connection, backfill_id: UUID, limit: int = 1000) -> None:

@@ -22,7 +22,7 @@ from forbear.models.queries import Scope
 from forbear.policy.model import Policy
 from forbear.policy.presets import Preset, name_of
 from forbear.sealed import open_headers
-from forbear.vault import CannotOpen, Keyring
+from forbear.vault import CannotOpen, Keyring, KeyUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -68,24 +68,22 @@ def endpoint_row(connection: Connection, endpoint_id: UUID, tenant: str | None) 
     return row
 
 
-def read_endpoint(connection: Connection, endpoint_id: UUID, tenant: str | None, backend: Backend) -> EndpointOut:
-    """An endpoint as it is, within a transaction that changes it.
-
-    Raises:
-        Problem: 404.
-    """
-    return endpoints_of([endpoint_row(connection, endpoint_id, tenant)], backend, connection)[0]
-
-
-def endpoints_of(rows: Sequence[Row], backend: Backend, connection: Connection | None = None) -> list[EndpointOut]:
+def endpoints_of(rows: Sequence[Row], backend: Backend) -> list[EndpointOut]:
     """Endpoints from rows of the statement `endpoints`, their policies by name if they are presets that are known.
+
+    Without the key outside of the database they are shown all the same, but for their headers: who pauses an endpoint
+    must not have to wait for another service.
 
     Args:
         rows: the rows.
-        backend: opens their headers, if they have any.
-        connection: of a transaction under way; None: there is none.
+        backend: opens their headers, if they have any; no transaction is under way.
     """
-    keyring = backend.keyring(connection) if any(row["headers"] is not None for row in rows) else None
+    keyring = None
+    if any(row["headers"] is not None for row in rows):
+        try:
+            keyring = backend.keyring()
+        except KeyUnavailable as error:
+            logger.warning("headers are not shown: %s", error)
     return [_endpoint(row, backend.presets, keyring) for row in rows]
 
 
@@ -95,13 +93,17 @@ def _endpoint(row: Row, known: Mapping[str, Preset], keyring: Keyring | None) ->
         "preset": name_of(policy, known),
         "policy": policy,
         "circuit": circuit_of(row),
-        "headers": _headers(row, keyring) if keyring else {},
+        "headers": _headers(row, keyring),
     }
     return EndpointOut(**{name: row[name] for name in EndpointOut.model_fields if name not in read}, **read)
 
 
-def _headers(row: Row, keyring: Keyring) -> dict[str, str] | None:
+def _headers(row: Row, keyring: Keyring | None) -> dict[str, str] | None:
     """An endpoint's headers; None if they cannot be opened, which must not hide the endpoint, or others on its page."""
+    if row["headers"] is None:
+        return {}
+    if keyring is None:
+        return None
     try:
         return open_headers(keyring, row["id"], row["headers"])
     except CannotOpen as error:

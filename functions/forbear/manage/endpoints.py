@@ -16,7 +16,7 @@ from forbear.manage import cursors
 from forbear.manage.asking import field_problem, read_query
 from forbear.manage.backend import Backend, one
 from forbear.manage.circuits import COUNT_TO, reading_of
-from forbear.manage.endpoint_rows import Row, endpoint_row, endpoints_of, lock, read_endpoint, target
+from forbear.manage.endpoint_rows import Row, endpoint_row, endpoints_of, lock, target
 from forbear.manage.presets import policy_of
 from forbear.manage.secrets import public_key_of
 from forbear.manage.times import HIGHEST_ID
@@ -24,7 +24,6 @@ from forbear.models.endpoints import (
     EVERYTHING,
     EndpointCreated,
     EndpointIn,
-    EndpointOut,
     EndpointPage,
     EndpointPatch,
     EndpointReading,
@@ -48,7 +47,7 @@ def create(backend: Backend, request: ApiRequest) -> ApiResponse:
     secret = given.secret or generate_secret()
     keyring = backend.keyring()
 
-    def work(connection: Connection) -> EndpointOut:
+    def work(connection: Connection) -> Row:
         connection.execute(statement("tenant_row"), {"tenant": given.tenant})
         endpoint_id = one(connection, "SELECT forbear.new_id() AS id", {})["id"]
         headers = seal_headers(keyring, endpoint_id, given.headers)
@@ -60,9 +59,9 @@ def create(backend: Backend, request: ApiRequest) -> ApiResponse:
             **_columns(url, given.event_types, given.description, headers, policy),
         }
         connection.execute(statement("create_endpoint"), parameters)
-        return read_endpoint(connection, endpoint_id, None, backend)
+        return endpoint_row(connection, endpoint_id, None)
 
-    made = backend.change(work, repeatable=False)
+    (made,) = endpoints_of([backend.change(work, repeatable=False)], backend)
     created = EndpointCreated(**dict(made), secret=secret, public_key=public_key_of(secret))
     return ApiResponse(201, created, {"location": f"/v1/endpoints/{encode(Prefix.ENDPOINT, made.id)}"})
 
@@ -101,10 +100,13 @@ def change(backend: Backend, request: ApiRequest) -> ApiResponse:
     given = parse_body(EndpointPatch, request.body)
     fields = given.model_fields_set
     url = checked_url(given.url, backend.settings) if "url" in fields else None
-    keyring = backend.keyring()
+    keyring = backend.keyring() if given.headers else None
 
-    def work(connection: Connection) -> EndpointOut:
+    def work(connection: Connection) -> Row:
         row = lock(connection, endpoint_id, tenant)
+        headers = row["headers"]
+        if "headers" in fields:
+            headers = keyring and seal_headers(keyring, endpoint_id, given.headers or {})
         policy = policy_of(given, Policy.model_validate(row["policy"]), backend.presets)
         connection.execute(
             statement("change_endpoint"),
@@ -115,16 +117,16 @@ def change(backend: Backend, request: ApiRequest) -> ApiResponse:
                     url or row["url"],
                     given.event_types or EVERYTHING if "event_types" in fields else row["event_types"],
                     given.description or "" if "description" in fields else row["description"],
-                    seal_headers(keyring, endpoint_id, given.headers or {}) if "headers" in fields else row["headers"],
+                    headers,
                     policy,
                 ),
             },
         )
-        return read_endpoint(connection, endpoint_id, tenant, backend)
+        return endpoint_row(connection, endpoint_id, tenant)
 
     changed = backend.change(work, repeatable=True)
     backend.wake()
-    return ApiResponse(200, changed)
+    return ApiResponse(200, endpoints_of([changed], backend)[0])
 
 
 def delete(backend: Backend, request: ApiRequest) -> ApiResponse:
@@ -180,16 +182,15 @@ def checked_url(text: str, settings: Settings) -> str:
 
 def _switch(backend: Backend, request: ApiRequest, name: str, *, wake: bool) -> ApiResponse:
     endpoint_id, tenant = target(request)
-    backend.keyring()  # the answer shows headers
 
-    def work(connection: Connection) -> EndpointOut:
+    def work(connection: Connection) -> Row:
         connection.execute(statement(name), {"id": endpoint_id, "tenant": tenant})
-        return read_endpoint(connection, endpoint_id, tenant, backend)
+        return endpoint_row(connection, endpoint_id, tenant)
 
-    endpoint = backend.change(work, repeatable=True)
+    changed = backend.change(work, repeatable=True)
     if wake:
         backend.wake()
-    return ApiResponse(200, endpoint)
+    return ApiResponse(200, endpoints_of([changed], backend)[0])
 
 
 def _columns(url: str, event_types: list[str], description: str, headers: str | None, policy: Policy) -> dict[str, Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from forbear.api import ApiRequest, ApiResponse, parse_body
-from forbear.db import Connection, statement
+from forbear.db import statement
 from forbear.ids import Prefix, encode
 from forbear.manage.backend import Backend
 from forbear.manage.endpoint_rows import endpoint_row, not_found, target
@@ -30,11 +28,7 @@ def backfill(backend: Backend, request: ApiRequest) -> ApiResponse:
     """Give an endpoint the events that it did not get; 202, and the claimer works on."""
     endpoint_id, tenant = target(request)
     given = parse_body(BackfillIn, request.body)
-
-    def work(connection: Connection) -> UUID:
-        endpoint_row(connection, endpoint_id, tenant)
-        return start_backfill(connection, endpoint_id, given.since, given.until, given.types)
-
-    backfill_id = backend.read(work)
+    backend.read(lambda connection: endpoint_row(connection, endpoint_id, tenant))
+    backfill_id = start_backfill(backend.database, endpoint_id, given.since, given.until, given.types)
     backend.wake()
     return ApiResponse(202, BackfillAccepted(id=backfill_id))

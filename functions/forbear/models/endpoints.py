@@ -230,7 +230,10 @@ class EndpointOut(BaseModel):
     description: str
     headers: Annotated[
         dict[str, str] | None,
-        Field(description="Null: what is kept of them was altered and cannot be opened; set them anew."),
+        Field(
+            description="Null: they cannot be opened. Their key is away for the moment, or they were altered: then set "
+            "them anew."
+        ),
     ]
     preset: Annotated[
         PresetName | None, Field(description="The preset that the policy equals; null: it equals none, it is its own.")

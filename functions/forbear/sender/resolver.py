@@ -5,6 +5,7 @@ Owns the cache and the bounds. It must not know which addresses are allowed or w
 
 import asyncio
 import contextlib
+import errno
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,7 +30,7 @@ async def system_lookup(host: str) -> Sequence[str]:
     A lookup cannot be cancelled, so its thread is a daemon: a process may end while a name server keeps it waiting.
 
     Raises:
-        OSError: The name does not resolve (`socket.gaierror`).
+        OSError: The name does not resolve (`socket.gaierror`), or there is no thread to ask from.
         UnicodeError: It is not a name that could.
     """
     loop = asyncio.get_running_loop()
@@ -53,7 +54,10 @@ async def system_lookup(host: str) -> Sequence[str]:
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile, nobody waits
             loop.call_soon_threadsafe(settle, result)
 
-    threading.Thread(target=look_up, name="lookup", daemon=True).start()
+    try:
+        threading.Thread(target=look_up, name="lookup", daemon=True).start()
+    except RuntimeError as error:  # the process may have no more threads
+        raise OSError(errno.ENOMEM, str(error)) from error
     return await answer
 
 
