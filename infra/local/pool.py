@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from infra.local.environment import Environment
@@ -119,6 +119,8 @@ class Pool:
             FunctionUnavailable: If the stack is stopping.
         """
         await self._enter(wait_until)
+        # As the function is configured now: a retry may have waited while that was changed.
+        invocation = replace(invocation, timeout_s=self.spec.timeout_s)
         try:
             while self._idle:
                 environment = self._idle.pop()

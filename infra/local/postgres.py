@@ -99,8 +99,12 @@ class EmbeddedPostgres:
             self._release()
 
     def shut_down(self) -> None:
-        """Stop the server (fast shutdown), whoever started it."""
-        self._run("pg_ctl", "stop", "-D", str(self.data), "-m", "fast", "-w", check=False)
+        """Stop the server (fast shutdown), whoever started it. One that does not stop so is ended at once."""
+        for mode in ("fast", "immediate"):
+            if self._run("pg_ctl", "stop", "-D", str(self.data), "-m", mode, "-w", check=False) == 0:
+                return
+            if not self.is_alive:
+                return
 
     @property
     def is_alive(self) -> bool:
