@@ -1,4 +1,4 @@
-"""Makes API keys for tests, by a data key of their own."""
+"""Makes API keys for tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,22 +13,19 @@ import psycopg
 
 from forbear.access import keyring
 from forbear.api_keys import Mac, make
-from forbear.vault import KEY_BYTES, Keyring, Purpose, make_key_file, wrapping
-from tests.functions.builders import one
+from forbear.data_keys import DataKeys
+from forbear.vault import KEY_BYTES, Keyring, Purpose, wrapping
+from tests.functions.builders import key_file, one
 
 type Connection = psycopg.Connection[Any]
 
 
 @dataclass(frozen=True)
 class KeyMaker:
-    """Makes keys as the manage function does, and worse ones.
-
-    `file`: the key file, for FORBEAR_KEY.
-    """
+    """Makes keys as the manage function does, and worse ones."""
 
     connection: Connection
     mac: Mac
-    file: Path
 
     def make(
         self,
@@ -59,20 +55,10 @@ class KeyMaker:
 
 
 @contextmanager
-def key_maker(connection: Connection, folder: Path) -> Iterator[KeyMaker]:
-    """A database with a data key for API keys, wrapped by a key file in a folder."""
-    file = folder / "key"
-    make_key_file(file)
-    outside = wrapping(str(file))
-    wrapped = outside.new_key(Purpose.API_KEYS)
-    connection.execute("DELETE FROM forbear.data_keys WHERE purpose = 'api_keys'")
-    number = one(
-        connection,
-        "INSERT INTO forbear.data_keys (purpose, wrapped) VALUES ('api_keys', %s) RETURNING id",
-        wrapped,
-    )
-    ring = Keyring(Purpose.API_KEYS, {number: outside.unwrap(wrapped, Purpose.API_KEYS)})
-    yield KeyMaker(connection, ring.mac, file)
+def key_maker(connection: Connection) -> Iterator[KeyMaker]:
+    """What makes keys for a database."""
+    keys = DataKeys(Purpose.API_KEYS, lambda: wrapping(str(key_file())))
+    yield KeyMaker(connection, keys.ring(keys.rows(connection)).mac)
     keyring.cache_clear()
 
 

@@ -103,21 +103,36 @@ def test_another_one_by_hand_seals_what_comes_and_the_first_still_opens(connecti
 
 
 def test_one_for_another_purpose_cannot_stand_in(connection: Connection) -> None:
+    connection.execute("DELETE FROM forbear.data_keys WHERE purpose = 'secrets'")
     connection.execute("UPDATE forbear.data_keys SET purpose = 'secrets' WHERE purpose = 'api_keys'")
     with pytest.raises(KeyUnavailable):
         keyring_of(connection)
 
 
-def test_lost_ones_are_not_replaced_while_secrets_need_them(connection: Connection) -> None:
-    """Other keys would not open what is there: claimers would take every endpoint for tampered with."""
+def test_one_that_cannot_be_unwrapped_leaves_the_others_in_use(connection: Connection) -> None:
+    """It is tried again each time: the key outside may be back."""
+    sealed = keyring_of(connection).seal("text", "a")
+    connection.execute("INSERT INTO forbear.data_keys (purpose, wrapped) VALUES ('secrets', 'nobody made this')")
+    ring = keyring_of(connection)
+    assert ring.open(sealed, "a") == "text"
+    assert ring.open(ring.seal("more", "b"), "b") == "more"
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+def test_lost_ones_are_not_replaced_while_something_needs_them(connection: Connection, purpose: Purpose) -> None:
+    """Other keys would not fit what is there: endpoints would seem tampered with, and API keys made up."""
+    table = {Purpose.SECRETS: "forbear.secrets", Purpose.API_KEYS: "forbear.api_keys"}[purpose]
     make_endpoint(connection)
-    connection.execute("DELETE FROM forbear.data_keys")
-    with pytest.raises(KeyUnavailable, match=r"put the rows of forbear.data_keys back from a backup"):
+    connection.execute(
+        "INSERT INTO forbear.api_keys (id, name, hash, scopes) VALUES (uuidv7(), 'x', sha256(''), '{read}')"
+    )
+    connection.execute("DELETE FROM forbear.data_keys WHERE purpose = %s", (purpose,))
+    with pytest.raises(KeyUnavailable, match=rf"put the rows of forbear.data_keys with the purpose {purpose} back"):
         make_data_keys(connection, Counting())
-    assert one(connection, "SELECT count(*) FROM forbear.data_keys") == 0
-    connection.execute("DELETE FROM forbear.secrets")
+    assert one(connection, "SELECT count(*) FROM forbear.data_keys WHERE purpose = %s", purpose) == 0
+    connection.execute(f"DELETE FROM {table}")
     make_data_keys(connection, Counting())
-    assert keyring_of(connection).seal("text", "a")
+    assert one(connection, "SELECT count(*) FROM forbear.data_keys WHERE purpose = %s", purpose) == 1
 
 
 class TestLocally:

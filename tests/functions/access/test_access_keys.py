@@ -450,7 +450,7 @@ def test_no_key_is_in_logs_or_answers(
     out, err = capfd.readouterr()
     seen = "\n".join([caplog.text, out, err, json.dumps(answers)])
     assert "unforeseen error" in seen
-    assert "data keys unavailable" in seen
+    assert "encryption key unavailable" in seen
     for token in tokens:
         assert token not in seen
         assert token[4:60] not in seen

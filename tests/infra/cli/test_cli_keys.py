@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from typer.testing import CliRunner, Result
 from infra.cli.main import app
 from infra.cli.target import Given
 from tests.conftest import Connection
+from tests.functions.builders import key_file
 from tests.functions.keys import key_maker
 from tests.infra.cli.conftest import Run, Serve
 
@@ -25,9 +25,9 @@ TOKEN = "fbk_" + "A" * 76
 
 
 @pytest.fixture(autouse=True)
-def _data_key(handlers: pytest.MonkeyPatch, connection: Connection, tmp_path: Path) -> Iterator[None]:
-    with key_maker(connection, tmp_path) as maker:
-        handlers.setenv("FORBEAR_KEY", str(maker.file))
+def _data_key(handlers: pytest.MonkeyPatch, connection: Connection) -> Iterator[None]:
+    with key_maker(connection):
+        handlers.setenv("FORBEAR_KEY", str(key_file()))
         yield
 
 
