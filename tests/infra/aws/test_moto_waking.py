@@ -23,7 +23,7 @@ from forbear import waking
 from forbear.db import Database
 from forbear.settings import Settings
 from forbear.waking import RATE, AwsWaking, invoke_claimer, wake
-from tests.functions.builders import make_endpoint, one, post, run
+from tests.functions.builders import key_file, make_endpoint, one, post, run
 from tests.functions.conftest import forget
 from tests.functions.events import http_event
 
@@ -99,6 +99,7 @@ def environment(account: None, database_url: str, monkeypatch: pytest.MonkeyPatc
     """The functions' environment as the stack sets it, on this test's database."""
     for name, value in (
         ("DATABASE_URL", database_url),
+        ("KEY", str(key_file())),
         ("CLAIMER_FUNCTION", CLAIMER),
         ("SCHEDULE_NAME", TICK),
         ("SCHEDULE_GROUP", GROUP),
