@@ -105,12 +105,14 @@ class Claiming(Play):
 
     @rule(number=claimer, picks=st.lists(st.tuples(pick, kind), min_size=1, max_size=4), lose=st.booleans())
     def settle(self, number: int, picks: list[tuple[int, str]], lose: bool) -> None:
+        number = self.busy(number)
         hand = self.hand(number)
         chosen = {lease.delivery_id: (lease, kind) for place, kind in picks if (lease := nth(hand, place))}
         self.settle_some(number, list(chosen.values()), lose=lose)
 
     @rule(number=claimer, kinds=st.lists(kind, min_size=1, max_size=3))
     def settle_all(self, number: int, kinds: list[str]) -> None:
+        number = self.busy(number)
         hand = self.hand(number)
         self.settle_some(number, [(lease, kinds[n % len(kinds)]) for n, lease in enumerate(hand)], lose=False)
 
@@ -128,10 +130,8 @@ class Claiming(Play):
     def settle_some(self, number: int, chosen: list[tuple[Lease, str]], *, lose: bool) -> None:
         claimer = self.world.claimers[number]
         batch = [self.world.attempted(lease, kind) for lease, kind in chosen]
-        done = {lease.token: {lease.delivery_id} for lease, _ in chosen}
-        for lease, _ in chosen:
-            done[lease.token].add(lease.delivery_id)
-        claimer.hand = [lease for lease in claimer.hand if lease.delivery_id not in done.get(lease.token, ())]
+        done = {(lease.token, lease.delivery_id) for lease, _ in chosen}
+        claimer.hand = [lease for lease in claimer.hand if (lease.token, lease.delivery_id) not in done]
         self.settle_batch(number, batch, lose=lose)
         claimer.settled = (claimer.settled + batch)[-6:]
 
@@ -175,23 +175,31 @@ class Claiming(Play):
 
     @rule(
         number=claimer,
-        how=st.sampled_from(("reap", "overtake", "overtake", "give up", "crash", "awake", "asleep")),
+        how=st.sampled_from(("reap", "give up", "crash", "awake", "asleep")),
     )
     def move_claimer(self, number: int, how: str) -> None:
+        if how in {"give up", "crash"}:
+            number = self.busy(number)
+            self.hand(number)
         match how:
             case "reap":
                 self.reap(number)
-            case "overtake":
-                # The one that holds something freezes; another one takes over, and may be late itself.
-                self.world.move(46.0)
-                self.reap(number)
-                self.claim_some((self.busy(number) + 1) % CLAIMERS, 200, 1 << 20, keep=True)
             case "give up":
-                self.give_up(self.busy(number))
+                self.give_up(number)
             case "crash":
-                self.world.crash(self.busy(number))
+                self.world.crash(number)
             case _:
                 self.world.mark(number, awake=how == "awake")
+
+    @rule(number=claimer, kind=kind)
+    def overtake(self, number: int, kind: str) -> None:
+        """A claimer freezes, another one takes over, and when the first one thaws it comes with what is late."""
+        number = self.busy(number)
+        frozen = [(lease, kind) for lease in self.hand(number)]
+        self.world.move(46.0)
+        self.reap(number)
+        self.claim_some((number + 1) % CLAIMERS, 200, 1 << 20, keep=True)
+        self.settle_some(number, frozen, lose=False)
 
     def reap(self, number: int) -> None:
         wanted = self.lapsed()
