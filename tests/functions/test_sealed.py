@@ -107,7 +107,7 @@ class TestNobodyReadsThem:
         database = SQL("ALTER DATABASE {} SET ").format(Identifier(one(connection, "SELECT current_database()")))
         connection.execute(database + SQL("log_min_duration_statement = 0"))
         connection.execute(database + SQL("log_parameter_max_length_on_error = -1"))
-        connection.execute(database + SQL("log_error_verbosity = default"))
+        connection.execute(database + SQL("log_error_verbosity = 'default'"))
         made = create(secret=first, headers={"x-own": value})
         connection.execute("ALTER TABLE forbear.secrets ADD CHECK (created_at < '2000-01-01') NOT VALID")
         connection.execute("ALTER TABLE forbear.endpoints ADD CHECK (description <> 'fail') NOT VALID")
