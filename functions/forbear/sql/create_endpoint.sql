@@ -1,5 +1,6 @@
--- Stores an endpoint with its lane, subscriptions and secret; headers and secret are sealed for its id. The tenant's row is there already; its lock lets no pause
--- of the tenant pass by: a pause that commits first is seen here, one that comes later finds the lane.
+-- Stores an endpoint with its lane, subscriptions and secret; headers and secret are sealed for its id. The tenant's row
+-- is there already; its lock lets no pause of the tenant pass by: a pause that commits first is seen here, one that comes
+-- later finds the lane.
 WITH holder AS MATERIALIZED (
     SELECT t.paused_at FROM forbear.tenants t WHERE t.tenant = %(tenant)s FOR SHARE
 ), endpoint AS (

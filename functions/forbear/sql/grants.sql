@@ -29,8 +29,8 @@ GRANT INSERT ON forbear.events, forbear.wakes TO forbear_ingest;
 GRANT INSERT, SELECT (event_id, endpoint_id, due_at) ON forbear.queue TO forbear_ingest;
 GRANT SELECT (event_id) ON forbear.history TO forbear_ingest;
 
--- The claimer reads payloads, and headers and secrets as they are sealed, to sign and send; it moves deliveries to the history, and back for
--- replays. It changes no endpoint, only its lane.
+-- The claimer reads payloads, and headers and secrets as they are sealed, to sign and send; it moves deliveries to the
+-- history, and back for replays. It changes no endpoint, only its lane.
 GRANT SELECT ON forbear.endpoints, forbear.secrets, forbear.events TO forbear_claimer;
 GRANT SELECT, UPDATE ON forbear.lanes TO forbear_claimer;
 GRANT SELECT, UPDATE (schedule, maintenance_called_at) ON forbear.control TO forbear_claimer;
@@ -66,6 +66,5 @@ GRANT INSERT ON forbear.wakes TO forbear_manage;
 
 -- Whoever takes API keys checks them in the database, as data keys hash them. Only manage makes and revokes them; what a
 -- key is for, and whose, stays as it was made.
-GRANT SELECT (id, purpose, wrapped) ON forbear.data_keys TO forbear_ingest, forbear_replay, forbear_manage;
 GRANT SELECT (id, hash, scopes, tenant, expires_at, revoked_at) ON forbear.api_keys TO forbear_ingest, forbear_replay;
 GRANT SELECT, INSERT, UPDATE (revoked_at) ON forbear.api_keys TO forbear_manage;

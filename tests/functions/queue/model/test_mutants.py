@@ -1,8 +1,8 @@
 """The model can fail: a few steps that it follows on the SQL as it is, and finds out when a line of that is missing.
 
-    pytest -n 2 -m e2e tests/functions/queue/model
+    pytest -n 2 -m search tests/functions/queue/model
 
-lets it search for the steps itself: some examples a mutant, and all in all some minutes.
+lets it search for the steps itself, which takes many minutes and is no part of the gate.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def test_the_model_finds_out_when(name: str, world: World) -> None:
         follow(world, MUTANTS[name])
 
 
-@pytest.mark.e2e
+@pytest.mark.search
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_machine_finds_by_itself_that(name: str, world: World) -> None:
