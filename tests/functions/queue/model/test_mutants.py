@@ -84,9 +84,9 @@ MUTANTS = {
         *("absorb_wakes", "= least(l.ready_at, greatest(w.due_at, forbear.barred_until(l)))", "= l.ready_at", "plain"),
         (post, claim(0)),
     ),
+    # A batch's events are due a microsecond apart, the first before the claim.
     "a wake leaves the low-water marks": Mutant(
-        *("absorb_wakes", "= least(l.retry_low_water, w.due_at)", "= l.retry_low_water", "plain"),
-        (post, settle(0, "error"), wait(7), settle(0, "error"), claim(0), post, settle(0, "error"), claim(0)),
+        *("absorb_wakes", "= least(l.low_water, w.due_at)", "= l.low_water", "plain"), (post, claim(0), post, claim(0))
     ),
     "what is taken over wakes nobody": Mutant(
         *("reap", "HAVING count(*) > 0", "HAVING false", "plain"), (post, claim(0), wait(46), reap)
