@@ -66,6 +66,8 @@ def decode(prefix: Prefix, text: str) -> UUID:
     """
     kind, _, suffix = text.rpartition("_")
     if kind != prefix or not _SUFFIX.fullmatch(suffix):
+        if text.startswith("fbk_"):
+            raise InvalidId("this is an API key itself, which belongs into no path: name its id, key_…")
         shown = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
         raise InvalidId(
             f"expected an id of the form {prefix}_01h455vb4pex5vsknk084sn02q "

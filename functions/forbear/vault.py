@@ -107,7 +107,10 @@ class FileWrapping:
         try:
             key = base64.b64decode(self._path.read_bytes(), validate=True)
         except OSError as error:
-            raise KeyUnavailable(f"the key file {self._path} cannot be read: {error.strerror}") from error
+            raise KeyUnavailable(
+                f"the key file {self._path} cannot be read: {error.strerror}. Put the one there that the database was"
+                " made with: nothing else opens its secrets"
+            ) from error
         except binascii.Error:
             key = b""
         if len(key) != KEY_BYTES:

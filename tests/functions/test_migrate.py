@@ -229,7 +229,9 @@ class TestDeployment:
         environment.setattr(migrate, "HOPE_S", 0.05)
         environment.setenv("FORBEAR_KEY", "/nowhere/key")
         forget()
-        assert call(answers)["Reason"] == "the key file /nowhere/key cannot be read: No such file or directory"
+        assert call(answers)["Reason"].startswith(
+            "the key file /nowhere/key cannot be read: No such file or directory. "
+        )
         environment.delenv("FORBEAR_KEY")
         forget()
         assert call(answers)["Reason"].startswith("FORBEAR_KEY: it is missing; give the ARN of a KMS key")

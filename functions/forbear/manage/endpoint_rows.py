@@ -68,6 +68,12 @@ def endpoint_row(connection: Connection, endpoint_id: UUID, tenant: str | None) 
     return row
 
 
+def without_header_values(endpoint: EndpointOut) -> EndpointOut:
+    """An endpoint as API keys read it: its headers may be credentials, which to read is not what a key is for."""
+    hidden = endpoint.headers and dict.fromkeys(endpoint.headers, "***")
+    return endpoint.model_copy(update={"headers": hidden})
+
+
 def endpoints_of(rows: Sequence[Row], backend: Backend) -> list[EndpointOut]:
     """Endpoints from rows of the statement `endpoints`, their policies by name if they are presets that are known.
 

@@ -16,7 +16,7 @@ from forbear.manage import cursors
 from forbear.manage.asking import field_problem, read_query
 from forbear.manage.backend import Backend, one
 from forbear.manage.circuits import COUNT_TO, reading_of
-from forbear.manage.endpoint_rows import Row, endpoint_row, endpoints_of, lock, target
+from forbear.manage.endpoint_rows import Row, endpoint_row, endpoints_of, lock, target, without_header_values
 from forbear.manage.presets import policy_of
 from forbear.manage.secrets import public_key_of
 from forbear.manage.times import HIGHEST_ID
@@ -24,6 +24,7 @@ from forbear.models.endpoints import (
     EVERYTHING,
     EndpointCreated,
     EndpointIn,
+    EndpointOut,
     EndpointPage,
     EndpointPatch,
     EndpointReading,
@@ -78,7 +79,7 @@ def list_some(backend: Backend, request: ApiRequest) -> ApiResponse:
     rows = backend.read(lambda connection: connection.execute(statement("endpoints"), parameters).fetchall())
     page = rows[: query.limit]
     after = cursors.write("e", page[-1]["id"]) if len(rows) > query.limit else None
-    return ApiResponse(200, EndpointPage(items=endpoints_of(page, backend), next=after))
+    return ApiResponse(200, EndpointPage(items=_as_read(endpoints_of(page, backend), request), next=after))
 
 
 def read(backend: Backend, request: ApiRequest) -> ApiResponse:
@@ -90,7 +91,7 @@ def read(backend: Backend, request: ApiRequest) -> ApiResponse:
         return row, one(connection, statement("traffic"), {"id": endpoint_id, "count_to": COUNT_TO})
 
     row, traffic = backend.read(work)
-    (endpoint,) = endpoints_of([row], backend)
+    (endpoint,) = _as_read(endpoints_of([row], backend), request)
     return ApiResponse(200, EndpointReading(**{**dict(endpoint), "circuit": reading_of(endpoint.circuit, traffic)}))
 
 
@@ -178,6 +179,10 @@ def checked_url(text: str, settings: Settings) -> str:
     if refusal is not None:
         raise field_problem("url", f"webhooks cannot go there: {refusal}")
     return str(url)
+
+
+def _as_read(endpoints: list[EndpointOut], request: ApiRequest) -> list[EndpointOut]:
+    return endpoints if request.caller.key is None else [without_header_values(one) for one in endpoints]
 
 
 def _switch(backend: Backend, request: ApiRequest, name: str, *, wake: bool) -> ApiResponse:

@@ -482,3 +482,31 @@ def listed_by(authorizer: dict[str, Any] | None) -> int:
     event = http_event("GET", "/v1/endpoints", signed=False)
     event["requestContext"]["authorizer"] = authorizer
     return int(manage.handler(event, None)["statusCode"])
+
+
+def test_a_key_reads_the_names_of_custom_headers_and_no_value(connection: Connection, keys: KeyMaker) -> None:
+    """They may be credentials for the receiver; whom the gateway admits sees them."""
+    endpoint_id = encode(Prefix.ENDPOINT, make_endpoint(connection, headers={"x-token": "s3cret"}))
+    token = keys.make("manage")
+    for route, request in ((LIST, Request()), ("GET /v1/endpoints/{id}", Request({"id": endpoint_id}))):
+        for caller, shown in ({"token": token}, "***"), ({"signed": True}, "s3cret"):
+            body = ask(route, request, **caller).body  # type: ignore[arg-type]  # by name
+            assert body.get("items", [body])[0]["headers"] == {"x-token": shown}
+
+
+@pytest.mark.parametrize("written", ['Bearer "{}"', "Bearer\t{}", "{}", "Token {}", "Bearer: {}", "Bearer Bearer {}"])
+def test_a_key_that_is_written_wrongly_is_no_way_in_where_nobody_is_asked(
+    functions: pytest.MonkeyPatch, keys: KeyMaker, written: str
+) -> None:
+    """What would be refused in AWS is refused on one machine, too."""
+    functions.setenv("FORBEAR_OPEN", "true")
+    settings.cache_clear()
+    headers = {"authorization": written.format(keys.make("ingest"))}
+    event = http_event("GET", "/v1/endpoints", headers=headers, signed=False)
+    assert manage.handler(event, None)["statusCode"] == 401
+
+
+def test_a_key_in_place_of_its_id_is_not_shown_back(keys: KeyMaker) -> None:
+    token = keys.make("ingest")
+    answer = ask("DELETE /v1/keys/{id}", Request({"id": token}), signed=True)
+    assert (answer.status, token[:20] in str(answer)) == (404, False)
