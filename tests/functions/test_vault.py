@@ -199,8 +199,9 @@ class TestKms:
         assert outside.unwrap(wrapped, Purpose.SECRETS)
 
     def test_without_credentials_it_is_unavailable_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
             monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr("boto3.DEFAULT_SESSION", None)  # it keeps the credentials that another test has set
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
         monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")

@@ -11,16 +11,19 @@ import socket
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from uuid import uuid4
 
 import pytest
 
 from forbear.guard import Guard
 from forbear.leases import Endpoint, parse_endpoint
 from forbear.policy.verdict import ErrorClass
+from forbear.sealed import seal_secret
 from forbear.sender import Request, Response
 from forbear.sender.lean import LeanSender
 from forbear.signing import generate_secret
 from forbear.urls import Url, parse
+from forbear.vault import KEY_BYTES, Keyring, Purpose
 from tests.functions.addresses.ranges import ALLOWED, REFUSED
 from tests.functions.addresses.spellings import ALLOWED_HOSTS, CREDENTIALS, HOSTS, URLS
 from tests.functions.sender.building import request_to
@@ -65,8 +68,9 @@ async def sent_to(network: Network, host: str, guard: Guard | None = None) -> Re
 
 def stored(url: str) -> Url | str:
     """An endpoint's URL as the claimer reads it from the database; the reason if it cannot be used."""
-    row = {"url": url, "headers": {}, "policy": {}, "secrets": [generate_secret()]}
-    endpoint, _ = parse_endpoint(json.dumps(row))
+    keyring, endpoint_id = Keyring(Purpose.SECRETS, {1: bytes(KEY_BYTES)}), uuid4()
+    row = {"url": url, "headers": None, "policy": {}, "secrets": [seal_secret(keyring, endpoint_id, generate_secret())]}
+    endpoint, _ = parse_endpoint(json.dumps(row), endpoint_id, keyring)
     return endpoint.url if isinstance(endpoint, Endpoint) else str(endpoint)
 
 

@@ -69,7 +69,7 @@ async def send(hostile: Hostile, folder: Path, times: int) -> list[Response]:
     async def lookup(_host: str) -> list[str]:
         return ["127.0.0.1"]
 
-    guard = Guard((ip_network("127.0.0.1/32"),))
+    guard = Guard((ip_network("127.0.0.1/32"),), allow_http=True)
     sender = LeanSender(guard, tls=tls_context(str(folder / CA_FILE)), lookup=lookup)
     scheme = "http" if hostile.behaviour.certificate is None else "https"
     url = parse(f"{scheme}://{NAME}:{hostile.port}/hook", allow_http=True)
