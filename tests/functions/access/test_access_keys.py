@@ -490,7 +490,7 @@ def test_a_key_reads_the_names_of_custom_headers_and_no_value(connection: Connec
     token = keys.make("manage")
     for route, request in ((LIST, Request()), ("GET /v1/endpoints/{id}", Request({"id": endpoint_id}))):
         for caller, shown in ({"token": token}, "***"), ({"signed": True}, "s3cret"):
-            body = ask(route, request, **caller).body  # type: ignore[arg-type]  # by name
+            body = ask(route, request, **caller).body
             assert body.get("items", [body])[0]["headers"] == {"x-token": shown}
 
 

@@ -69,7 +69,12 @@ async def sent_to(network: Network, host: str, guard: Guard | None = None) -> Re
 def stored(url: str) -> Url | str:
     """An endpoint's URL as the claimer reads it from the database; the reason if it cannot be used."""
     keyring, endpoint_id = Keyring(Purpose.SECRETS, {1: bytes(KEY_BYTES)}), uuid4()
-    row = {"url": url, "headers": None, "policy": {}, "secrets": [seal_secret(keyring, endpoint_id, generate_secret())]}
+    row: dict[str, object] = {
+        "url": url,
+        "headers": None,
+        "policy": {},
+        "secrets": [seal_secret(keyring, endpoint_id, generate_secret())],
+    }
     endpoint, _ = parse_endpoint(json.dumps(row), endpoint_id, keyring)
     return endpoint.url if isinstance(endpoint, Endpoint) else str(endpoint)
 
