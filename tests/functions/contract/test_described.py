@@ -28,7 +28,7 @@ from schemathesis.specs.openapi.checks import (
 from forbear.openapi import document
 from tests.functions.builders import make_endpoint, post
 from tests.functions.contract.served import Served
-from tests.functions.manage.calling import Claimer, dlv, ep, evt, rows
+from tests.functions.manage.calling import Claimer, call, dlv, ep, evt, ok, rows
 
 type Connection = psycopg.Connection[Any]
 type Known = dict[str, list[str]]
@@ -51,6 +51,11 @@ OPERATIONS: Final = {one.label: one for one in _found}
 LABELS: Final = sorted(OPERATIONS, key=lambda label: (label.startswith("DELETE"), label))
 EXAMPLES: Final = (settings.default.max_examples if settings.default else 100) // 10
 TAGS: Final = sorted({OPERATIONS[label].definition.raw["tags"][0] for label in LABELS})
+
+
+def made_key() -> dict[str, Any]:
+    """An API key, made by whom the gateway admits."""
+    return dict(ok(call("POST", "/v1/keys", body={"name": "shop", "scopes": ["read"]}), 201))
 
 
 @pytest.fixture
@@ -77,6 +82,7 @@ def known(connection: Connection, database_url: str, handlers: pytest.MonkeyPatc
         ],
         "events": [evt(row["id"]) for row in rows(connection, "SELECT id FROM forbear.events")],
         "tenants": ["acme", "other"],
+        "keys": [key["id"] for key in (made_key(), made_key())],
     }
 
 
