@@ -80,15 +80,12 @@ AS $$
     LIMIT p_limit
 $$;
 
--- The place where such a walk is cut off; NULL if it comes to the end. It becomes a cursor, and the delivery there may be
--- another tenant's: so it is the time just behind that one (the 60 bits of a UUIDv7 that are one, RFC 9562 5.7) and not
--- its id. One server process makes no two ids of the same time, so that walks get on.
+-- The last one of such a walk; NULL if it comes to the end.
 CREATE FUNCTION forbear.end_of_walk(p_first uuid, p_end uuid, p_walk bigint) RETURNS uuid
 LANGUAGE sql STABLE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
-    SELECT rpad(lpad(to_hex(('x' || left(replace(q.id::text, '-', ''), 16))::bit(64)::bigint + 1), 16, '0'), 32, '0')::uuid
-    FROM forbear.queue q WHERE q.id >= p_first AND q.id < p_end ORDER BY q.id DESC OFFSET p_walk - 1 LIMIT 1
+    SELECT q.id FROM forbear.queue q WHERE q.id >= p_first AND q.id < p_end ORDER BY q.id DESC OFFSET p_walk - 1 LIMIT 1
 $$;
 
 -- An endpoint's pending deliveries behind one of them, in the order in which they are due.
