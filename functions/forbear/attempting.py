@@ -30,7 +30,7 @@ KEYLESS_FOR_S = (30.0, 60.0)
 KEPT_BODY_BYTES = 16 << 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: see forbear.leases
 class Attempted:
     """A result to settle, what the lane's control makes of it, and how long the lane must wait (None: it need not).
 

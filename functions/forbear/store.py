@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 PATIENCE_S = 15.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: see forbear.leases
 class Attempt:
     """The evidence of an attempt, as it is kept. `began`: when it did, by the store's `monotonic`."""
 
@@ -64,7 +64,7 @@ class Attempt:
     retry_after_honoured: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: see forbear.leases
 class Result:
     """What became of a lease: `outcome` is delivered, dead, retry or return; `attempt` is None when none was made."""
 

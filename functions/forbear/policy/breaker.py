@@ -66,7 +66,7 @@ class Breaker:
     recent: tuple[datetime, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: see forbear.leases
 class Outcome:
     """An attempt's result, as the control of its endpoint sees it.
 

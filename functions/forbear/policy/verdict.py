@@ -53,7 +53,7 @@ class DeadReason(StrEnum):
     CIRCUIT_OPEN = "circuit_open"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: see forbear.leases
 class Answer:
     """What an attempt saw, as the policy sees it.
 
@@ -68,7 +68,7 @@ class Answer:
     retry_after: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: see forbear.leases
 class Progress:
     """Where a delivery stands within its generation, before this attempt is counted.
 
@@ -85,7 +85,7 @@ class Progress:
     held_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: see forbear.leases
 class Decision:
     """What becomes of a delivery after an attempt.
 

@@ -21,7 +21,7 @@ from forbear.policy.verdict import ErrorClass
 from forbear.urls import Url
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: see forbear.leases
 class Request:
     """One POST to one receiver.
 
@@ -41,7 +41,7 @@ class Request:
     connect_timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: see forbear.leases
 class Response:
     """What came of a request.
 

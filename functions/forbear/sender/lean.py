@@ -89,28 +89,26 @@ class LeanSender:
         url = request.url
         head = request_head(request)
         key = (url.scheme, url.host, url.port)
-        with self._pool.place():
-            connection = self._pool.take(key)
-            if connection is not None:
-                outcome = await _exchange(connection, head, request.body, deadline)
+        with self._pool:
+            connection = self._pool.take(key) or await self._fresh(request, deadline)
+            while True:
+                try:
+                    outcome = await connection.exchange(head, request.body, deadline)
+                except BaseException:
+                    connection.abort()
+                    raise
                 if not outcome.stale:
                     self._pool.give(key, connection)
                     return outcome, connection.address
-            # The time to connect starts where connecting starts: a stale connection must not use it up.
-            ready_by = min(deadline, asyncio.get_running_loop().time() + request.connect_timeout_s)
-            connection = await self._dialer.dial(url, ready_by)
-            if asyncio.get_running_loop().time() >= deadline:
-                # Frozen on the way here, perhaps for minutes: by now the lease may be somebody else's.
-                connection.abort()
-                raise UnreachableError(ErrorClass.TIMEOUT, "timed out before the request was sent", connection.address)
-            outcome = await _exchange(connection, head, request.body, deadline)
-            self._pool.give(key, connection)
-            return outcome, connection.address
+                # Once: a fresh connection is never stale.
+                connection = await self._fresh(request, deadline)
 
-
-async def _exchange(connection: Connection, head: bytes, body: bytes, deadline: float) -> Outcome:
-    try:
-        return await connection.exchange(head, body, deadline)
-    except BaseException:
-        connection.abort()
-        raise
+    async def _fresh(self, request: Request, deadline: float) -> Connection:
+        # The time to connect starts where connecting starts: a stale connection must not use it up.
+        ready_by = min(deadline, asyncio.get_running_loop().time() + request.connect_timeout_s)
+        connection = await self._dialer.dial(request.url, ready_by)
+        if asyncio.get_running_loop().time() >= deadline:
+            # Frozen on the way here, perhaps for minutes: by now the lease may be somebody else's.
+            connection.abort()
+            raise UnreachableError(ErrorClass.TIMEOUT, "timed out before the request was sent", connection.address)
+        return connection

@@ -5,8 +5,7 @@ or what goes over them.
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 
 from forbear.sender.connection import Connection
 
@@ -17,6 +16,8 @@ IDLE_S = 4.0
 """Seconds that a connection is kept idle: less than the five that many servers allow, and a freeze outlasts it."""
 AGE_MAX_S = 60.0
 """Seconds after which a connection is not used again, so that a name's new address is noticed under steady traffic."""
+FRESH_S = 0.1
+"""Seconds for which the loop is trusted to have noticed an end: whoever freezes the process does so while it is idle."""
 OPEN_MAX = 1_000
 """Connections in all, in use or idle; a Lambda environment has 1,024 descriptors. Idle ones make room."""
 
@@ -35,27 +36,26 @@ class Pool:
     def __len__(self) -> int:
         return len(self._keys)
 
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """The place of one connection in use, for as long as the context lasts; an idle one makes room for it."""
+    def __enter__(self) -> None:
+        """Takes the place of one connection in use, for as long as the context lasts; an idle one makes room for it."""
         self._in_use += 1
         if self._in_use + len(self._keys) > OPEN_MAX and self._keys:
             self._drop(next(iter(self._keys)))
-        try:
-            yield
-        finally:
-            self._in_use -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self._in_use -= 1
 
     def take(self, key: Key) -> Connection | None:
         """An idle connection that looks alive, or None. It is the caller's until given back."""
         stack = self._stacks.get(key)
         if not stack:
             return None
-        oldest_allowed = asyncio.get_running_loop().time() - self._idle_s
+        now = time.monotonic()  # uvloop's own time stands still within a pass
         while stack:
             connection = stack.pop()
             del self._keys[connection]
-            if connection.is_open and connection.idle_since > oldest_allowed and connection.is_quiet():
+            idle_s = now - connection.idle_since
+            if connection.is_open and idle_s < self._idle_s and (idle_s < FRESH_S or connection.is_quiet()):
                 return connection
             connection.abort()
         return None
