@@ -24,7 +24,7 @@ from forbear.measuring import Measuring
 from forbear.metrics import ATTEMPTS, CLAIM_LATENCY, SCHEDULE_OFF, Collector
 from forbear.sender import Sender
 from forbear.settling import BATCH, Settling, Tally
-from forbear.store import Awake, Outlook, Store
+from forbear.store import Awake, Outlook, Room, Store
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +115,8 @@ class ClaimLoop:
         self._busy_at = time.monotonic()
         self._full_since: float | None = None
         self._short_until = 0.0
+        # Nothing in hand, and the latest look found nothing due: looking costs less than claiming.
+        self._idle = False
 
     def stop(self) -> None:
         """Claim no more; end when what is in flight is settled, or soon. Safe from a signal handler of the loop."""
@@ -224,23 +226,41 @@ class ClaimLoop:
             self._reaped(await self._store.reap())
             self._reaped_at = now
         await self._measuring.now_and_then()
-        if self._settling.results:
-            await self._settling.settle()
-            self._busy_at = time.monotonic()
-        claimed = await self._claim() if claiming and self._may_claim() else 0
-        if claiming:
-            await self._call_help()
-            if now - self._stepped_at > STEP_EVERY_S:
-                self._stepped_at = now
-                if await self._store.replay_step():
-                    self._busy_at = time.monotonic()
-        if claimed:
-            self._busy_at = time.monotonic()
-        elif not self._settling.results:
-            if claiming and not self._tasks and await self._rest():
-                return True
+        self._idle = self._idle and not self._tasks and not self._settling.results
+        was_idle = self._idle
+        if await self._settle_and_claim(claiming=claiming and not was_idle) or self._settling.results:
+            return False
+        if claiming and not self._tasks and await self._rest():
+            return True
+        if self._idle or not was_idle:
             await self._wait(LOOK_EVERY_S)
         return False
+
+    async def _settle_and_claim(self, *, claiming: bool) -> bool:
+        """Settle what has ended, claim what there is room for, work on a due replay. True: something was claimed."""
+        room = self._room() if claiming and self._may_claim() else None
+        now = time.monotonic()
+        step = claiming and now - self._stepped_at > STEP_EVERY_S
+        turned = None
+        if self._settling.results:
+            self._busy_at = now
+            turned = await self._settling.settle(room, step=step)
+        if (turned is None or turned.leases is None) and (room is not None or (step and turned is None)):
+            # There was nothing to settle; or it failed, and what stood behind it is asked by itself.
+            turned = await self._store.turn(room=room, step=step)
+        if turned is None:
+            return False
+        if turned.stepped is not None:
+            self._stepped_at = now
+        if turned.stepped or turned.leases:
+            self._busy_at = time.monotonic()
+        if turned.leases is not None:
+            self._claimed_at = time.monotonic()
+            self._collector.sample(CLAIM_LATENCY, [(self._claimed_at - now) * 1000])
+            self._start(turned.leases)
+        if claiming:
+            await self._call_help()
+        return bool(turned.leases)
 
     def _reaped(self, number: int) -> None:
         self.tally.reaped += number
@@ -258,12 +278,11 @@ class ClaimLoop:
     def _much_room(self) -> int:
         return self._limits.in_flight // 8
 
-    async def _claim(self) -> int:
-        slots = min(self._free(), BATCH)
-        began = time.monotonic()
-        leases = await self._store.claim(slots, self._limits.payload_bytes - self._bytes, self._free())
-        self._claimed_at = time.monotonic()
-        self._collector.sample(CLAIM_LATENCY, [(self._claimed_at - began) * 1000])
+    def _room(self) -> Room:
+        free = self._free()
+        return Room(min(free, BATCH), self._limits.payload_bytes - self._bytes, free)
+
+    def _start(self, leases: list[Lease]) -> None:
         self._settling.learn(leases)
         for lease in leases:
             self._bytes += len(lease.payload)
@@ -271,7 +290,6 @@ class ClaimLoop:
             self._tasks[task] = lease
             task.add_done_callback(self._done)
         self.tally.claimed += len(leases)
-        return len(leases)
 
     async def _attempt(self, lease: Lease) -> None:
         attempted = await attempt(lease, self._sender, self._store.now, self._rng)
@@ -300,8 +318,10 @@ class ClaimLoop:
     async def _rest(self) -> bool:
         """Nothing in hand and nothing due: see what is next, and go to sleep if it is far. True: asleep."""
         outlook = await self._store.outlook(self.id)
+        self._idle = outlook.next_at is None or outlook.next_at > outlook.clock
         if outlook.replay_at is not None and outlook.replay_at <= outlook.clock:
             self._stepped_at = -1e9
+            self._idle = False
             return False
         if outlook.lease_at is not None and outlook.lease_at <= outlook.clock:
             self._reaped_at = -1e9

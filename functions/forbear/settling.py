@@ -21,7 +21,7 @@ from forbear.measuring import count_settled
 from forbear.metrics import SETTLE_LATENCY, Collector
 from forbear.policy.control import Control, after, disable_reason
 from forbear.policy.verdict import Verdict
-from forbear.store import LaneChange, Store
+from forbear.store import LaneChange, Room, Settled, Settlement, Store, Turned
 
 logger = logging.getLogger(__name__)
 
@@ -69,20 +69,28 @@ class Settling:
         for lease in leases:
             self._controls[lease.lane.endpoint_id] = lease.lane.control
 
-    async def settle(self) -> None:
-        """Record a batch, at most `BATCH` results.
+    async def settle(self, room: Room | None = None, *, step: bool = False) -> Turned | None:
+        """Record a batch, at most `BATCH` results, and have more done in the same round trip.
 
         What the database refuses is halved until it is alone: one result must not stop the rest.
+
+        Args:
+            room: what to claim, if anything.
+            step: whether to work on a due replay.
+
+        Returns:
+            What came of the whole; None if the batch had to be halved, and nothing else was done then.
 
         Raises:
             Unavailable: the database cannot be reached; what is not recorded waits on.
         """
         parts = [self.results[:BATCH]]
         self.results = self.results[BATCH:]
+        turned = None
         while parts:
             batch = parts.pop()
             try:
-                await self._record(batch)
+                turned = await self._record(batch, room, step=step)
             except (Unavailable, asyncio.CancelledError):
                 self.results = [*batch, *(one for part in parts for one in part), *self.results]
                 raise
@@ -91,15 +99,17 @@ class Settling:
                     logger.exception("a result cannot be recorded; its lease lapses and the attempt counts as lost")
                 else:
                     parts += [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
+            room, step = None, False
+        return turned
 
-    async def _record(self, batch: list[Attempted]) -> None:
+    async def _record(self, batch: list[Attempted], room: Room | None, *, step: bool) -> Turned:
         lanes = _by_lane(batch)
         changes = self._changes(lanes)
         same = lanes.keys() - {change.endpoint_id for change in changes if change.after is not None}
+        known = {endpoint_id: self._controls[endpoint_id] for endpoint_id in same}
         began = self._store.monotonic()
-        settled = await self._store.settle(
-            [one.result for one in batch], changes, {endpoint_id: self._controls[endpoint_id] for endpoint_id in same}
-        )
+        turned = await self._store.turn(Settlement([one.result for one in batch], changes, known), room, step=step)
+        settled = turned.settled or Settled(frozenset(), {})
         self._collector.sample(SETTLE_LATENCY, [(self._store.monotonic() - began) * 1000])
         self._latencies.add(lanes)
         self._take_over(changes, settled.stale)
@@ -113,7 +123,9 @@ class Settling:
         # Lanes with late results were left as they were; what came on time still counts for them. If this batch is
         # settled for the second time, its results are late and have been counted.
         again = {batch[place].result.lease.lane.endpoint_id for place in settled.late} | settled.stale.keys()
-        await self._judge_again({lane: own for lane, own in _by_lane(on_time).items() if lane in again})
+        if again:
+            await self._judge_again({lane: own for lane, own in _by_lane(on_time).items() if lane in again})
+        return turned
 
     def _changes(self, lanes: dict[UUID, list[Attempted]]) -> list[LaneChange]:
         """What results change about their lanes, in the order of the lanes."""

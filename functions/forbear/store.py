@@ -1,8 +1,8 @@
 """What a claimer asks of the database: claim, settle, reap, replay on, stay awake.
 
-Owns the calls and the shapes of their rows; every statement is one round trip and one transaction. Knows no policy and
-no network. Lost connections are replaced here; what was under way then is the caller's to repeat (settling twice does
-no harm, a claim whose answer was lost lapses by itself).
+Owns the calls and the shapes of their rows. Every statement is a transaction of its own; those of a turn are one round
+trip. Knows no policy and no network. Lost connections are replaced here; what was under way then is the caller's to
+repeat (settling twice does no harm, a claim whose answer was lost lapses by itself).
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import psycopg
-from psycopg.rows import DictRow, dict_row
+from psycopg.rows import DictRow, dict_row, tuple_row
 
+from forbear import columns
 from forbear.data_keys import DataKeys
 from forbear.db import (
     GAVE_WAY,
@@ -43,6 +44,16 @@ logger = logging.getLogger(__name__)
 
 # No statement of the claimer's takes a second; one that does not answer in this time never will.
 PATIENCE_S = 15.0
+
+# A statement and its parameters.
+type Asked = tuple[str, Mapping[str, Any] | Sequence[Any]]
+
+_CLAIM = (
+    "SELECT delivery_id, event_id, endpoint_id, lease_token, attempt, tries, limited, started_at, held_s, expires_at,"
+    " replay_id, probe, event_type, content_type, payload, endpoint, control, in_flight"
+    " FROM forbear.claim(%s, %s, 200, %s)"
+)
+_REPLAY_STEP = "SELECT forbear.replay_step(1000)"
 
 
 @dataclass(slots=True)  # not frozen: see forbear.leases
@@ -93,6 +104,42 @@ class LaneChange:
     after: Control | None = None
     wait_s: float | None = None
     disable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """A batch to record.
+
+    Attributes:
+        results: one a lease.
+        changes: what the batch came to for lanes, one each.
+        same: the control of lanes that the batch leaves as it is known; told if it is not that any more.
+    """
+
+    results: Sequence[Result]
+    changes: Sequence[LaneChange] = ()
+    same: Mapping[UUID, Control] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a claim may take: `slots` deliveries with about `payload_bytes` of payload; one is let through in any case.
+
+    `free`: the claimer's free slots, from which a lane's share is reckoned; None: as many as `slots`.
+    """
+
+    slots: int
+    payload_bytes: int
+    free: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """What came of a turn; None for what was not asked, and for what was left undone because something else failed."""
+
+    settled: Settled | None
+    leases: list[Lease] | None
+    stepped: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,24 +213,74 @@ class Store:
             self._keyring = await asyncio.to_thread(self._data_keys.ring, await self._rows(*self._data_keys.statement))
         return self._keyring
 
-    async def claim(self, slots: int, payload_bytes: int, free: int | None = None) -> list[Lease]:
-        """Lease due deliveries: at most `slots`, with about `payload_bytes` of payload.
+    async def turn(
+        self, settlement: Settlement | None = None, room: Room | None = None, *, step: bool = False
+    ) -> Turned:
+        """Settle, claim and work on a due replay, in one round trip.
 
-        Without a keyring nothing is claimed. If an endpoint needs a data key that has come since the keyring was read,
-        it is read again.
+        Settling records a batch of results, and of late ones what they saw; see the SQL functions settle and keep_late.
+        Doing it twice does no harm: the second time, every result is late and its evidence there already. A claim
+        leases due deliveries; without a keyring nothing is claimed, and if an endpoint needs a data key that has come
+        since the keyring was read, it is read again.
 
         Args:
-            slots: how many at most.
-            payload_bytes: of how many bytes in all; one is let through in any case.
-            free: the claimer's free slots, from which a lane's share is reckoned; None: as many as `slots`.
+            settlement: what to settle, if anything.
+            room: what to claim, if anything.
+            step: whether to work on a due replay.
+
+        Returns:
+            What came of it. If anything fails, the first of what was asked is done all the same or its error raised;
+            the others may be left undone.
 
         Raises:
-            Unavailable: the database cannot be reached.
-            KeyUnavailable: the keyring cannot be had.
+            Unavailable: the database cannot be reached; nobody knows what was done.
+            KeyUnavailable: there is room and nothing to settle, and the keyring cannot be had; nothing was done.
+            psycopg.Error: the database refused the first of what was asked.
         """
-        keyring = await self.keyring()
+        keyring = None
+        if room is not None:
+            try:
+                keyring = await self.keyring()
+            except Unavailable:
+                if settlement is None:
+                    raise
+                room = None  # what has ended must be settled all the same
         began = self.monotonic()
-        rows = await self._rows("SELECT * FROM forbear.claim(%s, %s, 200, %s)", (slots, payload_bytes, free))
+        asked: dict[str, Asked] = {}
+        if settlement is not None:
+            asked["settled"] = statement("settle"), _settling(settlement, began)
+        if room is not None:
+            asked["claimed"] = _CLAIM, (room.slots, room.payload_bytes, room.free)
+        if step:
+            asked["stepped"] = _REPLAY_STEP, ()
+        answers = dict(zip(asked, await self._converse(list(asked.values())), strict=True))
+        settled = claimed = stepped = None
+        if settlement is not None:
+            settled = await self._settled(settlement.results, answers["settled"] or [])
+        if keyring is not None and (rows := answers["claimed"]) is not None:
+            claimed = await self._claimed(rows, keyring, began)
+        if step and (rows := answers["stepped"]) is not None:
+            stepped = rows[0][0] is not None
+        return Turned(settled, claimed, stepped)
+
+    async def claim(self, slots: int, payload_bytes: int, free: int | None = None) -> list[Lease]:
+        """Claim and nothing else; see `turn` and `Room`."""
+        return (await self.turn(room=Room(slots, payload_bytes, free))).leases or []
+
+    async def settle(
+        self,
+        results: Sequence[Result],
+        changes: Sequence[LaneChange] = (),
+        same: Mapping[UUID, Control] | None = None,
+    ) -> Settled:
+        """Settle and nothing else; see `turn` and `Settlement`."""
+        return (await self.turn(Settlement(results, changes, same or {}))).settled or _NOTHING_SETTLED
+
+    async def replay_step(self) -> bool:
+        """Work on a due replay, if there is one. Says whether there was."""
+        return bool((await self.turn(step=True)).stepped)
+
+    async def _claimed(self, rows: Sequence[Any], keyring: Keyring, began: float) -> list[Lease]:
         leases = _leases(rows, keyring, began)
         if any(isinstance(lease.lane.endpoint, UnknownKey) for lease in leases):
             self._keyring = None
@@ -194,61 +291,14 @@ class Store:
                 logger.warning("whether there is another data key cannot be seen: %s", error)
         return leases
 
-    async def settle(
-        self,
-        results: Sequence[Result],
-        changes: Sequence[LaneChange] = (),
-        same: Mapping[UUID, Control] | None = None,
-    ) -> Settled:
-        """Record a batch of results, and of late ones what they saw; see the SQL functions settle and keep_late.
-
-        Doing it twice does no harm: the second time, every result is late and its evidence there already.
-
-        Args:
-            results: one a lease.
-            changes: what the batch came to for lanes, one each.
-            same: the control of lanes that the batch leaves as it is known; told if it is not that any more.
-        """
-        same = same or {}
-        attempts = [result.attempt or _NONE_MADE for result in results]
-        now = self.monotonic()
-        rows = await self._rows(
-            statement("settle"),
-            {
-                "ids": [result.lease.delivery_id for result in results],
-                "tokens": [result.lease.token for result in results],
-                "endpoints": [result.lease.lane.endpoint_id for result in results],
-                "outcomes": [result.outcome for result in results],
-                "reasons": [result.reason for result in results],
-                "delays": [result.delay_s for result in results],
-                "limited": [result.limited for result in results],
-                "verdicts": [result.attempt and result.attempt.verdict for result in results],
-                "ages": [now - attempt.began for attempt in attempts],
-                "latencies_ms": [attempt.latency_ms for attempt in attempts],
-                "urls": [attempt.url for attempt in attempts],
-                "addresses": [attempt.address for attempt in attempts],
-                "request_headers": [attempt.request_headers for attempt in attempts],
-                "statuses": [attempt.status for attempt in attempts],
-                "response_headers": [attempt.response_headers for attempt in attempts],
-                "response_bodies": [attempt.response_body for attempt in attempts],
-                "errors": [attempt.error for attempt in attempts],
-                "error_details": [_storable(attempt.error_detail) for attempt in attempts],
-                "retry_afters": [attempt.retry_after_s for attempt in attempts],
-                "honoured": [attempt.retry_after_honoured for attempt in attempts],
-                "lane_ids": [change.endpoint_id for change in changes],
-                "versions": [change.before.version for change in changes],
-                "controls": [change.after and control_json(change.after) for change in changes],
-                "waits": [change.wait_s for change in changes],
-                "disables": [change.disable for change in changes],
-                "same_ids": list(same),
-                "same_versions": [control.version for control in same.values()],
-            },
-        )
-        stale = {UUID(lane["endpoint"]): parse_control(lane["control"]) for lane in rows[0]["stale"] or ()}
-        late = frozenset(place - 1 for place in rows[0]["late"])
+    async def _settled(self, results: Sequence[Result], rows: Sequence[Any]) -> Settled:
+        ((late, stale),) = rows
         for place in sorted(late):
-            await self._keep_late(results[place].lease, results[place].attempt)
-        return Settled(late, stale)
+            await self._keep_late(results[place - 1].lease, results[place - 1].attempt)
+        return Settled(
+            frozenset(place - 1 for place in late),
+            {UUID(lane["endpoint"]): parse_control(lane["control"]) for lane in stale or ()},
+        )
 
     async def _keep_late(self, lease: Lease, attempt: Attempt | None) -> None:
         if attempt is None:
@@ -275,10 +325,6 @@ class Store:
     async def reap(self) -> int:
         """Take over leases that have lapsed. Gives their number, 500 at most."""
         return int((await self._rows("SELECT forbear.reap(500) AS number"))[0]["number"])
-
-    async def replay_step(self) -> bool:
-        """Work on a due replay, if there is one. Says whether there was."""
-        return (await self._rows("SELECT forbear.replay_step(1000) AS walked"))[0]["walked"] is not None
 
     async def outlook(self, claimer: UUID) -> Outlook:
         """Look at what is next."""
@@ -329,33 +375,84 @@ class Store:
             connection, self._connection = self._connection, None
             await connection.close()
 
-    async def _rows(self, sql: str, parameters: Any = ()) -> list[DictRow]:
+    async def _converse(self, asked: Sequence[Asked]) -> list[list[Any] | None]:
+        """Ask for several things in one round trip, each a transaction of its own. Gives their rows, as tuples.
+
+        All but the last are enclosed in BEGIN and COMMIT: without them, what is sent between two syncs is one
+        transaction. A failure skips what stands behind it. Then the first one is done again by itself, unless its
+        COMMIT was confirmed; of the others, what was not confirmed is None.
+        """
+        if len(asked) == 1:
+            return [await self._rows(*asked[0], tuples=True)]
+        try:
+            async with self._turn, asyncio.timeout(PATIENCE_S):
+                answers = await self._pipelined(await self._open(), asked)
+        except TimeoutError as error:
+            raise await self._no_answer(error) from error
+        except psycopg.Error as error:
+            raise await self._lost(error) from error
+        if answers[0] is None:
+            answers[0] = await self._rows(*asked[0], tuples=True)
+        return answers
+
+    async def _pipelined(
+        self, connection: psycopg.AsyncConnection[DictRow], asked: Sequence[Asked]
+    ) -> list[list[Any] | None]:
+        cursors = [connection.cursor(binary=True, row_factory=tuple_row) for _ in asked]
+        commits: list[psycopg.AsyncCursor[DictRow]] = []
+        try:
+            async with connection.pipeline():
+                for cursor, (sql, parameters) in zip(cursors[:-1], asked[:-1], strict=True):
+                    await connection.execute("BEGIN")
+                    await cursor.execute(sql, parameters)
+                    commits.append(await connection.execute("COMMIT"))
+                await cursors[-1].execute(*asked[-1])
+        except psycopg.Error as error:
+            if is_lost(error) and not isinstance(error, GAVE_WAY):
+                raise
+            without_values(error)
+            logger.info("a turn's statements are asked for one by one: %s", error)
+            await connection.rollback()
+            confirmed = [commit.statusmessage == "COMMIT" for commit in commits]
+            return [
+                await cursor.fetchall() if done else None
+                for cursor, done in zip(cursors, [*confirmed, False], strict=False)
+            ] + [None] * (len(cursors) - len(confirmed) - 1)
+        return [await cursor.fetchall() for cursor in cursors]
+
+    async def _rows(
+        self, sql: str, parameters: Mapping[str, Any] | Sequence[Any] = (), *, tuples: bool = False
+    ) -> list[Any]:
+        """Ask for one thing, as often as it takes. Gives its rows, as dictionaries or tuples."""
         try:
             async with self._turn, asyncio.timeout(PATIENCE_S):
                 connection = await self._open()
                 for pause_s in GIVE_WAY_S:
                     try:
-                        return await self._fetch(connection, sql, parameters)
+                        return await _fetch(connection, sql, parameters, tuples=tuples)
                     except GAVE_WAY:  # a deadlock or the like: nothing was done
                         await asyncio.sleep(random.uniform(0, pause_s))  # noqa: S311 - it keeps no secret
                     except psycopg.errors.CheckViolation as error:
                         if not is_missing_partition(error):
                             raise
                         await connection.execute(MAKE_PARTITIONS)
-                return await self._fetch(connection, sql, parameters)
+                return await _fetch(connection, sql, parameters, tuples=tuples)
         except TimeoutError as error:
-            await self.aclose()
-            raise Unavailable(f"the database did not answer within {PATIENCE_S:g} s") from error
+            raise await self._no_answer(error) from error
         except psycopg.Error as error:
-            without_values(error)
-            if not is_lost(error):
-                raise
-            await self.aclose()
-            raise Unavailable(f"the database cannot be reached: {error}") from error
+            raise await self._lost(error) from error
 
-    async def _fetch(self, connection: psycopg.AsyncConnection[DictRow], sql: str, parameters: Any) -> list[DictRow]:
-        cursor = await connection.execute(sql, parameters, binary=True)
-        return await cursor.fetchall()
+    async def _no_answer(self, _: TimeoutError) -> Unavailable:
+        await self.aclose()
+        return Unavailable(f"the database did not answer within {PATIENCE_S:g} s")
+
+    async def _lost(self, error: psycopg.Error) -> Exception:
+        """What to raise for an error: itself if it is the statement's fault."""
+        without_values(error)
+        if not is_lost(error):
+            return error
+        await self.aclose()
+        return Unavailable(f"the database cannot be reached: {error}")
 
     async def _open(self) -> psycopg.AsyncConnection[DictRow]:
         if self._connection is not None and (self._connection.closed or hung_up(self._connection)):
@@ -366,6 +463,7 @@ class Store:
                 await asyncio.to_thread(self._target.arguments) if self._target.iam else self._target.arguments()
             )
             self._connection = await psycopg.AsyncConnection.connect(row_factory=dict_row, **arguments)
+            columns.register(self._connection)
             cursor = await self._connection.execute("SELECT forbear.now() AS now")
             row = await cursor.fetchone()
             if row is not None:
@@ -374,37 +472,81 @@ class Store:
 
 
 _NONE_MADE = Attempt("", 0.0, 0.0, "", None, b"", None, b"", b"", None, "", None, retry_after_honoured=False)
+_NOTHING_SETTLED = Settled(frozenset(), {})
 
 
-def _leases(rows: Sequence[DictRow], keyring: Keyring, began: float) -> list[Lease]:
+async def _fetch(connection: psycopg.AsyncConnection[DictRow], sql: str, parameters: Any, *, tuples: bool) -> list[Any]:
+    cursor = connection.cursor(binary=True, row_factory=tuple_row) if tuples else connection.cursor(binary=True)
+    await cursor.execute(sql, parameters)
+    return await cursor.fetchall()
+
+
+def _leases(rows: Sequence[Any], keyring: Keyring, began: float) -> list[Lease]:
     known: dict[UUID, Lane] = {}
     for row in rows:
-        if row["endpoint"] is not None:
-            endpoint, policy = parse_endpoint(row["endpoint"], row["endpoint_id"], keyring)
-            control = parse_control(row["control"])
-            known[row["endpoint_id"]] = Lane(row["endpoint_id"], endpoint, policy, control, row["in_flight"])
-    return [_lease(row, known[row["endpoint_id"]], began) for row in rows]
+        endpoint_id, endpoint_text, control_text, in_flight = row[2], *row[15:]
+        if endpoint_text is not None:
+            endpoint, policy = parse_endpoint(endpoint_text, endpoint_id, keyring)
+            known[endpoint_id] = Lane(endpoint_id, endpoint, policy, parse_control(control_text), in_flight)
+    leases = []
+    for row in rows:
+        lane = known[row[2]]
+        leases.append(
+            Lease(
+                delivery_id=row[0],
+                event_id=row[1],
+                lane=lane,
+                token=row[3],
+                number=row[4],
+                progress=Progress(row[5], row[6], row[7], row[8]),
+                expires_at=row[9],
+                replay_id=row[10],
+                probe=row[11],
+                epoch=lane.control.breaker.epoch,
+                event_type=row[12],
+                content_type=row[13],
+                payload=row[14],
+                claimed=began,
+            )
+        )
+    return leases
 
 
-def _lease(row: DictRow, lane: Lane, began: float) -> Lease:
-    return Lease(
-        delivery_id=row["delivery_id"],
-        event_id=row["event_id"],
-        lane=lane,
-        token=row["lease_token"],
-        number=row["attempt"],
-        progress=Progress(row["tries"], row["limited"], row["started_at"], row["held_s"]),
-        expires_at=row["expires_at"],
-        replay_id=row["replay_id"],
-        probe=row["probe"],
-        epoch=lane.control.breaker.epoch,
-        event_type=row["event_type"],
-        content_type=row["content_type"],
-        payload=row["payload"],
-        claimed=began,
-    )
+def _settling(settlement: Settlement, now: float) -> dict[str, Any]:
+    """The parameters of the statement that settles."""
+    results, changes = settlement.results, settlement.changes
+    attempts = [result.attempt or _NONE_MADE for result in results]
+    return {
+        "ids": columns.uuids([result.lease.delivery_id for result in results]),
+        "tokens": columns.uuids([result.lease.token for result in results]),
+        "endpoints": columns.uuids([result.lease.lane.endpoint_id for result in results]),
+        "outcomes": columns.texts([result.outcome for result in results]),
+        "reasons": columns.texts([result.reason for result in results]),
+        "delays": columns.floats([result.delay_s for result in results]),
+        "limited": columns.booleans([result.limited for result in results]),
+        "verdicts": columns.texts([result.attempt and result.attempt.verdict for result in results]),
+        "ages": columns.floats([now - attempt.began for attempt in attempts]),
+        "latencies_ms": columns.floats([attempt.latency_ms for attempt in attempts]),
+        "urls": columns.texts([attempt.url for attempt in attempts]),
+        "addresses": columns.texts([attempt.address for attempt in attempts]),
+        "request_headers": columns.blobs([attempt.request_headers for attempt in attempts]),
+        "statuses": columns.ints([attempt.status for attempt in attempts]),
+        "response_headers": columns.blobs([attempt.response_headers for attempt in attempts]),
+        "response_bodies": columns.blobs([attempt.response_body for attempt in attempts]),
+        "errors": columns.texts([attempt.error for attempt in attempts]),
+        "error_details": columns.texts([_storable(attempt.error_detail) for attempt in attempts]),
+        "retry_afters": columns.floats([attempt.retry_after_s for attempt in attempts]),
+        "honoured": columns.booleans([attempt.retry_after_honoured for attempt in attempts]),
+        "lane_ids": columns.uuids([change.endpoint_id for change in changes]),
+        "versions": columns.longs([change.before.version for change in changes]),
+        "controls": columns.texts([change.after and control_json(change.after) for change in changes]),
+        "waits": columns.floats([change.wait_s for change in changes]),
+        "disables": columns.texts([change.disable for change in changes]),
+        "same_ids": columns.uuids(list(settlement.same)),
+        "same_versions": columns.longs([control.version for control in settlement.same.values()]),
+    }
 
 
 def _storable(text: str) -> str:
     """A text without what PostgreSQL's type does not hold (NUL, lone surrogates): one text must not spoil a batch."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    return text and text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

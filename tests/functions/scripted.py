@@ -14,7 +14,7 @@ from forbear.loop import ClaimLoop, Limits
 from forbear.metrics import Collector
 from forbear.policy.verdict import ErrorClass
 from forbear.sender import Request, Response
-from forbear.store import Outlook, Store
+from forbear.store import Outlook, Room, Settlement, Store, Turned
 from infra.local.deployment import url_as
 from tests.functions.builders import data_keys
 
@@ -100,9 +100,11 @@ class CountingStore(Store):
     claims = 0
     outlooks = 0
 
-    async def claim(self, slots: int, payload_bytes: int, free: int | None = None) -> Any:
-        self.claims += 1
-        return await super().claim(slots, payload_bytes, free)
+    async def turn(
+        self, settlement: Settlement | None = None, room: Room | None = None, *, step: bool = False
+    ) -> Turned:
+        self.claims += room is not None
+        return await super().turn(settlement, room, step=step)
 
     async def outlook(self, claimer: UUID) -> Outlook:
         self.outlooks += 1
@@ -138,8 +140,8 @@ class Claimer:
 
     async def look_again(self, times: int = 3) -> None:
         """Wait until the loop has looked for work so many times more."""
-        goal = self.store.claims + times
-        await until(lambda: self.store.claims >= goal)
+        goal = self.store.claims + self.store.outlooks + times
+        await until(lambda: self.store.claims + self.store.outlooks >= goal)
 
 
 @asynccontextmanager

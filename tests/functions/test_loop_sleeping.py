@@ -321,12 +321,12 @@ class TestLosingTheDatabase:
         class Forgetful(CountingStore):
             settles = 0
 
-            async def settle(self, *arguments: Any) -> Any:
-                settled = await super().settle(*arguments)
-                self.settles += 1
-                if self.settles == 1:
+            async def turn(self, settlement: Any = None, room: Any = None, *, step: bool = False) -> Any:
+                turned = await super().turn(settlement, room, step=step)
+                self.settles += settlement is not None
+                if settlement is not None and self.settles == 1:
                     raise Unavailable("the answer was lost")
-                return settled
+                return turned
 
         claimer = Claimer(database_url, always(500), store=Forgetful)
         run(claimer.run())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -24,11 +24,10 @@ from forbear.db import Database, Unavailable
 from forbear.envelope import NewEvent
 from forbear.leases import Lease
 from forbear.maintenance import maintain
-from forbear.policy.control import Control
 from forbear.policy.verdict import Answer, DeadReason, ErrorClass, decide
 from forbear.sender import Response
 from forbear.settling import Settling, Tally
-from forbear.store import LaneChange, Result, Settled, Store
+from forbear.store import Room, Settlement, Store, Turned
 from tests.functions.builders import data_keys
 from tests.functions.events import body_of, http_event
 
@@ -68,17 +67,14 @@ class LossyStore(Store):
 
     lose = False
 
-    async def settle(
-        self,
-        results: Sequence[Result],
-        changes: Sequence[LaneChange] = (),
-        same: Mapping[UUID, Control] | None = None,
-    ) -> Settled:
-        settled = await super().settle(results, changes, same)
-        if self.lose:
+    async def turn(
+        self, settlement: Settlement | None = None, room: Room | None = None, *, step: bool = False
+    ) -> Turned:
+        turned = await super().turn(settlement, room, step=step)
+        if self.lose and settlement is not None:
             self.lose = False
             raise Unavailable("the answer was lost")
-        return settled
+        return turned
 
 
 @dataclass(slots=True)
