@@ -161,6 +161,7 @@ $$;
 
 -- A claim's visit to a lane: what was free there, and what it gave.
 CREATE TYPE forbear.visit AS (
+    place        int,          -- among the claim's visits, from 1
     endpoint_id  uuid,
     in_flight    int,          -- before it
     quota        int,          -- deliveries it might give,
@@ -175,6 +176,24 @@ CREATE TYPE forbear.visit AS (
     retries      int,          -- and how many of them retries
     due_from     timestamptz,  -- no first attempt that is left is due earlier,
     retry_from   timestamptz   -- and no retry
+);
+
+-- A delivery that a claim has leased, as far as it is told.
+CREATE TYPE forbear.leased AS (
+    id           uuid,
+    event_id     uuid,
+    endpoint_id  uuid,
+    lease_until  timestamptz,
+    generation   int,
+    attempts     int,
+    tries        int,
+    limited      int,
+    started_at   timestamptz,
+    held_s       float8,
+    expires_at   timestamptz,
+    replay_id    uuid,
+    visit        int,          -- its lane's
+    first        boolean       -- of its lane's
 );
 
 -- Leases due deliveries to a claimer: at most p_slots of them, p_bytes of payload in all (one is always let through),
@@ -217,11 +236,19 @@ DECLARE
     v_deleted   boolean;
     v_ended     bigint;
     v_may_end   int         := 1000;
-    -- parallel: the deliveries to lease, until when, and how long their lanes had been held in all
-    v_ids       uuid[];
+    -- parallel: where the deliveries to lease stand in their table, until when, how long their lanes had been held in
+    -- all, their lanes' visits, and whether they are their lanes' first
+    v_spots     tid[];
     v_untils    timestamptz[];
     v_helds     interval[];
+    v_places    int[];
+    v_firsts    boolean[];
+    v_leased    forbear.leased[];
     v_visits    forbear.visit[];
+    -- by visit: what the lane is told, if it gives anything
+    v_probes    boolean[];
+    v_controls  text[];
+    v_in_flight int[];
 BEGIN
     SELECT c.held_total, c.resumed_at INTO v_held, v_resumed FROM forbear.control c WHERE c.paused_at IS NULL;
     IF NOT FOUND THEN
@@ -257,7 +284,8 @@ BEGIN
                               WHERE c.awake_until > v_now AND c.id <> '00000000-0000-0000-0000-000000000000'));
 
     WITH lane AS MATERIALIZED (
-        SELECT l.endpoint_id, l.low_water, l.retry_low_water, l.ready_at, l.held_total + v_held AS held_total,
+        SELECT (row_number() OVER ())::int AS place,
+               l.endpoint_id, l.low_water, l.retry_low_water, l.ready_at, l.held_total + v_held AS held_total,
                v_now + (l.timeout_s + 30) * interval '1 second' AS lease_until, f.in_flight, q.quota,
                CASE WHEN w.step = 'probe' OR l.budget_floor IS NULL THEN q.quota
                     ELSE least(q.quota, floor(b.tokens + b.deposits + 1e-6)::int) END AS retry_quota,
@@ -292,17 +320,17 @@ BEGIN
                                         ELSE greatest(0, least(w.width - f.in_flight, r.whole)) END AS quota) q
         WHERE l.endpoint_id = ANY (v_lanes) AND l.deleted_at IS NULL
     ), due AS MATERIALIZED (
-        SELECT lane.*, q.id, q.due_at, q.retry,
-               q.id IS NOT NULL AND row_number() OVER turns <= p_slots
+        SELECT lane.*, q.spot, q.due_at, q.retry, q.turn = 1 AS first,
+               q.spot IS NOT NULL AND row_number() OVER turns <= p_slots
                AND (sum(q.payload_bytes) OVER turns <= p_bytes OR row_number() OVER turns = 1) AS taken
         FROM lane LEFT JOIN LATERAL (
             SELECT q.*, row_number() OVER (ORDER BY q.due_at) AS turn
-            FROM ((SELECT q.id, q.due_at, q.payload_bytes, q.retry FROM forbear.queue q
+            FROM ((SELECT q.ctid AS spot, q.due_at, q.payload_bytes, q.retry FROM forbear.queue q
                    WHERE q.endpoint_id = lane.endpoint_id AND NOT q.retry AND q.lease_token IS NULL
                      AND q.due_at >= lane.low_water AND q.due_at <= v_now
                    ORDER BY q.due_at LIMIT least(lane.quota, p_slots))
                   UNION ALL
-                  (SELECT q.id, q.due_at, q.payload_bytes, q.retry FROM forbear.queue q
+                  (SELECT q.ctid, q.due_at, q.payload_bytes, q.retry FROM forbear.queue q
                    WHERE q.endpoint_id = lane.endpoint_id AND q.retry AND q.lease_token IS NULL
                      AND q.due_at >= lane.retry_low_water AND q.due_at <= v_now
                    ORDER BY q.due_at LIMIT least(lane.retry_quota, p_slots))
@@ -310,110 +338,119 @@ BEGIN
         -- Every lane's first, then every lane's second: when slots or bytes run out, they run out for all alike.
         WINDOW turns AS (ORDER BY q.turn NULLS LAST, lane.ready_at, lane.endpoint_id)
     ), taken AS (
-        SELECT array_agg(d.id) AS ids, array_agg(d.lease_until) AS untils, array_agg(d.held_total) AS helds
+        SELECT array_agg(d.spot) AS spots, array_agg(d.lease_until) AS untils, array_agg(d.held_total) AS helds,
+               array_agg(d.place) AS places, array_agg(d.first) AS firsts
         FROM due d WHERE d.taken
     ), visit AS (
-        SELECT d.endpoint_id, d.in_flight, d.quota, d.retry_quota, d.limited_by, d.slow_start, d.tokens, d.floor,
-               d.floor_tokens, d.deposits,
+        SELECT d.place, d.endpoint_id, d.in_flight, d.quota, d.retry_quota, d.limited_by, d.slow_start, d.tokens,
+               d.floor, d.floor_tokens, d.deposits,
                (count(*) FILTER (WHERE d.taken))::int AS count, (count(*) FILTER (WHERE d.taken AND d.retry))::int AS retries,
                coalesce(max(d.due_at) FILTER (WHERE d.taken AND NOT d.retry), d.low_water) AS due_from,
                coalesce(max(d.due_at) FILTER (WHERE d.taken AND d.retry), d.retry_low_water) AS retry_from
         FROM due d
-        GROUP BY d.endpoint_id, d.in_flight, d.quota, d.retry_quota, d.limited_by, d.slow_start, d.tokens, d.floor,
+        GROUP BY d.place, d.endpoint_id, d.in_flight, d.quota, d.retry_quota, d.limited_by, d.slow_start, d.tokens, d.floor,
                  d.floor_tokens, d.deposits, d.low_water, d.retry_low_water
     )
-    SELECT (SELECT t.ids FROM taken t), (SELECT t.untils FROM taken t), (SELECT t.helds FROM taken t),
-           array_agg(v::forbear.visit)
-    INTO v_ids, v_untils, v_helds, v_visits
-    FROM visit v;
+    SELECT t.spots, t.untils, t.helds, t.places, t.firsts, v.visits
+    INTO v_spots, v_untils, v_helds, v_places, v_firsts, v_visits
+    FROM taken t, (SELECT array_agg(v::forbear.visit ORDER BY v.place) AS visits FROM visit v) v;
 
-    -- No other claimer can have taken them: they are pending, and the lanes are in hand.
-    UPDATE forbear.queue q
-    SET lease_token = v_token,
-        lease_until = t.lease_until,
-        claimed_at  = v_now,
-        attempts    = q.attempts + 1,
-        started_at  = coalesce(q.started_at, v_now),
-        held_mark   = coalesce(q.held_mark, t.held_total)
-    FROM unnest(v_ids, v_untils, v_helds) AS t (id, lease_until, held_total)
-    WHERE q.id = t.id AND q.lease_until IS NULL;
+    -- No other claimer can have taken them, nor anybody moved them: they are pending, and the lanes are in hand. By where
+    -- they stand, there is but one way to find them, whatever the statistics say.
+    WITH leased AS (
+        UPDATE forbear.queue q
+        SET lease_token = v_token,
+            lease_until = t.lease_until,
+            claimed_at  = v_now,
+            attempts    = q.attempts + 1,
+            started_at  = coalesce(q.started_at, v_now),
+            held_mark   = coalesce(q.held_mark, t.held_total)
+        FROM unnest(v_spots, v_untils, v_helds, v_places, v_firsts) AS t (spot, lease_until, held_total, place, first)
+        WHERE q.ctid = t.spot AND q.lease_until IS NULL
+        RETURNING q.id, q.event_id, q.endpoint_id, q.lease_until, q.generation, q.attempts, q.tries, q.limited,
+                  CASE WHEN q.tries + q.lost > 0 THEN q.started_at END,
+                  extract(epoch FROM t.held_total - q.held_mark)::float8, q.expires_at, q.replay_id, t.place, t.first
+    )
+    SELECT array_agg(l::forbear.leased) INTO v_leased FROM leased l;
 
     -- When to come back to each lane: when something is due and nothing bars it. Where more is due now: at once if it
     -- was for want of slots or bytes that no more went, when there is a token again, or in a second; a settle wakes a
     -- saturated lane before that.
-    UPDATE forbear.lanes l
-    SET low_water       = coalesce(s.next_first, v_now),
-        retry_low_water = coalesce(s.next_retry, v_now),
-        visited_at      = greatest(l.visited_at, v_now),
-        tokens          = coalesce(s.tokens - s.count, 'infinity'),
-        budget_tokens   = coalesce(s.floor_left, l.budget_tokens),
-        budget_deposits = coalesce(greatest(0, s.deposits - s.retries) + l.budget_ratio * (s.count - s.retries), 0),
-        breaker_state   = CASE WHEN s.probing THEN 'half_open_probe' WHEN s.starting THEN 'half_open_trickle'
-                               ELSE l.breaker_state END,
-        breaker_epoch   = l.breaker_epoch + (s.probing OR s.starting)::int,
-        breaker_since   = CASE WHEN s.probing OR s.starting THEN v_now ELSE l.breaker_since END,
-        breaker_reason  = CASE WHEN s.starting THEN 'a hold has ended: starting slowly' ELSE l.breaker_reason END,
-        breaker_until   = CASE WHEN NOT s.probing THEN l.breaker_until END,
-        breaker_allows  = CASE WHEN s.starting THEN 1 ELSE l.breaker_allows END,
-        control_memory  = CASE WHEN s.starting THEN l.control_memory - 'passed' ELSE l.control_memory END,
-        probe_until     = CASE WHEN s.probing THEN v_now + (l.timeout_s + 30) * interval '1 second'
-                               ELSE l.probe_until END,
-        control_version = l.control_version + (s.probing OR s.starting)::int,
-        saturated       = s.more AND s.count = s.quota AND s.limited_by = 'share',
-        ready_at        = CASE WHEN s.next_due IS NULL THEN 'infinity' ELSE greatest(
-            CASE WHEN s.probing THEN v_now + (l.timeout_s + 30) * interval '1 second'
-                 ELSE forbear.barred_until(l) END,
-            CASE WHEN NOT s.more THEN s.next_due
-                 WHEN s.count < s.quota OR l.dead_letter AND l.breaker_until > v_now THEN v_now
-                 WHEN s.limited_by = 'rate'
-                     THEN v_now + least(86400, greatest(0, 1 - (s.tokens - s.count)) / l.rate_per_s)
-                                  * interval '1 second'
-                 ELSE v_now + interval '1 second' END) END
-    FROM (
-        SELECT d.*, m.more, d.limited_by = 'probe' AND d.count > 0 AS probing,
-               d.slow_start AND m.more AS starting
+    WITH visited AS (
+        UPDATE forbear.lanes l
+        SET low_water       = coalesce(s.next_first, v_now),
+            retry_low_water = coalesce(s.next_retry, v_now),
+            visited_at      = greatest(l.visited_at, v_now),
+            tokens          = coalesce(s.tokens - s.count, 'infinity'),
+            budget_tokens   = coalesce(s.floor_left, l.budget_tokens),
+            budget_deposits = coalesce(greatest(0, s.deposits - s.retries) + l.budget_ratio * (s.count - s.retries), 0),
+            breaker_state   = CASE WHEN s.probing THEN 'half_open_probe' WHEN s.starting THEN 'half_open_trickle'
+                                   ELSE l.breaker_state END,
+            breaker_epoch   = l.breaker_epoch + (s.probing OR s.starting)::int,
+            breaker_since   = CASE WHEN s.probing OR s.starting THEN v_now ELSE l.breaker_since END,
+            breaker_reason  = CASE WHEN s.starting THEN 'a hold has ended: starting slowly' ELSE l.breaker_reason END,
+            breaker_until   = CASE WHEN NOT s.probing THEN l.breaker_until END,
+            breaker_allows  = CASE WHEN s.starting THEN 1 ELSE l.breaker_allows END,
+            control_memory  = CASE WHEN s.starting THEN l.control_memory - 'passed' ELSE l.control_memory END,
+            probe_until     = CASE WHEN s.probing THEN v_now + (l.timeout_s + 30) * interval '1 second'
+                                   ELSE l.probe_until END,
+            control_version = l.control_version + (s.probing OR s.starting)::int,
+            saturated       = s.more AND s.count = s.quota AND s.limited_by = 'share',
+            ready_at        = CASE WHEN s.next_due IS NULL THEN 'infinity' ELSE greatest(
+                CASE WHEN s.probing THEN v_now + (l.timeout_s + 30) * interval '1 second'
+                     ELSE forbear.barred_until(l) END,
+                CASE WHEN NOT s.more THEN s.next_due
+                     WHEN s.count < s.quota OR l.dead_letter AND l.breaker_until > v_now THEN v_now
+                     WHEN s.limited_by = 'rate'
+                         THEN v_now + least(86400, greatest(0, 1 - (s.tokens - s.count)) / l.rate_per_s)
+                                      * interval '1 second'
+                     ELSE v_now + interval '1 second' END) END
         FROM (
-            SELECT u.*, b.floor_left, n.next_first, n.next_retry, least(
-                       n.next_first,
-                       -- retries that want a token wait for the floor's next
-                       CASE WHEN u.retries < u.retry_quota OR u.retry_quota = u.quota THEN n.next_retry
-                            WHEN n.next_retry IS NOT NULL
-                                THEN greatest(n.next_retry, v_now + greatest(0, 1 - b.floor_left) / u.floor
-                                                                    * interval '1 second') END) AS next_due
-            FROM unnest(v_visits) u
-            CROSS JOIN LATERAL (SELECT CASE WHEN u.floor IS NOT NULL
-                THEN greatest(0, u.floor_tokens - greatest(0, u.retries - u.deposits)) END AS floor_left) b
-            CROSS JOIN LATERAL (
-                SELECT (SELECT q.due_at FROM forbear.queue q
-                        WHERE q.endpoint_id = u.endpoint_id AND NOT q.retry AND q.lease_token IS NULL
-                          AND q.due_at >= u.due_from ORDER BY q.due_at LIMIT 1) AS next_first,
-                       (SELECT q.due_at FROM forbear.queue q
-                        WHERE q.endpoint_id = u.endpoint_id AND q.retry AND q.lease_token IS NULL
-                          AND q.due_at >= u.retry_from ORDER BY q.due_at LIMIT 1) AS next_retry
-                OFFSET 0) n  -- keeps the look at the queue one a lane
-        ) d
-        CROSS JOIN LATERAL (SELECT coalesce(d.next_due <= v_now, false) AS more) m
-    ) s
-    WHERE l.endpoint_id = s.endpoint_id;
+            SELECT d.*, m.more, d.limited_by = 'probe' AND d.count > 0 AS probing,
+                   d.slow_start AND m.more AS starting
+            FROM (
+                SELECT u.*, b.floor_left, n.next_first, n.next_retry, least(
+                           n.next_first,
+                           -- retries that want a token wait for the floor's next
+                           CASE WHEN u.retries < u.retry_quota OR u.retry_quota = u.quota THEN n.next_retry
+                                WHEN n.next_retry IS NOT NULL
+                                    THEN greatest(n.next_retry, v_now + greatest(0, 1 - b.floor_left) / u.floor
+                                                                        * interval '1 second') END) AS next_due
+                FROM unnest(v_visits) u
+                CROSS JOIN LATERAL (SELECT CASE WHEN u.floor IS NOT NULL
+                    THEN greatest(0, u.floor_tokens - greatest(0, u.retries - u.deposits)) END AS floor_left) b
+                CROSS JOIN LATERAL (
+                    SELECT (SELECT q.due_at FROM forbear.queue q
+                            WHERE q.endpoint_id = u.endpoint_id AND NOT q.retry AND q.lease_token IS NULL
+                              AND q.due_at >= u.due_from ORDER BY q.due_at LIMIT 1) AS next_first,
+                           (SELECT q.due_at FROM forbear.queue q
+                            WHERE q.endpoint_id = u.endpoint_id AND q.retry AND q.lease_token IS NULL
+                              AND q.due_at >= u.retry_from ORDER BY q.due_at LIMIT 1) AS next_retry
+                    OFFSET 0) n  -- keeps the look at the queue one a lane
+            ) d
+            CROSS JOIN LATERAL (SELECT coalesce(d.next_due <= v_now, false) AS more) m
+        ) s
+        WHERE l.endpoint_id = s.endpoint_id
+        RETURNING s.place, s.probing, CASE WHEN s.count > 0 THEN forbear.control_of(l)::text END AS control,
+                  s.in_flight + s.count AS in_flight
+    )
+    SELECT array_agg(v.probing ORDER BY v.place), array_agg(v.control ORDER BY v.place),
+           array_agg(v.in_flight ORDER BY v.place)
+    INTO v_probes, v_controls, v_in_flight
+    FROM visited v;
 
     RETURN QUERY
-    SELECT q.id, q.event_id, q.endpoint_id, q.lease_token, q.lease_until, q.generation, q.attempts, q.tries, q.limited,
-           CASE WHEN q.tries + q.lost = 0 THEN NULL ELSE q.started_at END,
-           extract(epoch FROM (l.lane).held_total + v_held - q.held_mark)::float8, q.expires_at,
-           q.replay_id, (l.lane).breaker_state = 'half_open_probe', e.type, e.content_type, e.payload,
-           CASE WHEN row_number() OVER (PARTITION BY q.endpoint_id) = 1 THEN (
+    SELECT q.id, q.event_id, q.endpoint_id, v_token, q.lease_until, q.generation, q.attempts, q.tries, q.limited,
+           q.started_at, q.held_s, q.expires_at, q.replay_id, v_probes[q.visit], e.type, e.content_type, e.payload,
+           CASE WHEN q.first THEN (
                SELECT jsonb_build_object('url', p.url, 'headers', p.headers, 'policy', p.policy, 'secrets', (
                           SELECT jsonb_agg(s.secret ORDER BY s.expires_at NULLS FIRST) FROM forbear.secrets s
                           WHERE s.endpoint_id = p.id AND (s.expires_at IS NULL OR s.expires_at > v_now)))::text
                FROM forbear.endpoints p WHERE p.id = q.endpoint_id) END,
-           CASE WHEN row_number() OVER (PARTITION BY q.endpoint_id) = 1 THEN forbear.control_of(l.lane)::text END,
-           CASE WHEN row_number() OVER (PARTITION BY q.endpoint_id) = 1
-                THEN (SELECT u.in_flight + u.count FROM unnest(v_visits) u WHERE u.endpoint_id = q.endpoint_id) END
-    FROM unnest(v_ids) AS t (id)
-    CROSS JOIN LATERAL (SELECT * FROM forbear.queue q WHERE q.id = t.id LIMIT 1) q
-    CROSS JOIN LATERAL (SELECT l AS lane FROM forbear.lanes l WHERE l.endpoint_id = q.endpoint_id LIMIT 1) l
-    CROSS JOIN LATERAL (SELECT * FROM forbear.events e WHERE e.id = q.event_id LIMIT 1) e
-    WHERE q.lease_token = v_token;
+           CASE WHEN q.first THEN v_controls[q.visit] END,
+           CASE WHEN q.first THEN v_in_flight[q.visit] END
+    FROM unnest(v_leased) q
+    CROSS JOIN LATERAL (SELECT * FROM forbear.events e WHERE e.id = q.event_id LIMIT 1) e;
 END
 $$;
 
