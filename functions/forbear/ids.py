@@ -12,7 +12,7 @@ from uuid import UUID
 
 _DIGITS: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # crockford.com/base32.html
 _TO_PYTHONS_DIGITS: Final = bytes.maketrans(_DIGITS.encode("ascii"), b"0123456789abcdefghijklmnopqrstuv")
-_SHIFTS: Final = range(125, -1, -5)  # of the 26 digits of 5 bits each
+_PAIRS: Final = tuple(high + low for high in _DIGITS for low in _DIGITS)  # two digits at once, by ten bits
 
 # 26 characters hold 130 bits: the first two are always zero, so the first character is at most 7.
 _SUFFIX: Final = re.compile("[0-7][0-9a-hjkmnp-tv-z]{25}")
@@ -44,8 +44,18 @@ def encode(prefix: Prefix, value: UUID) -> str:
     Returns:
         The TypeID, such as ``evt_01h455vb4pex5vsknk084sn02q``.
     """
-    number = value.int
-    return f"{prefix}_{''.join([_DIGITS[number >> shift & 31] for shift in _SHIFTS])}"
+    # Written out, and cut into numbers of 30 bits first, which Python keeps in one of its digits: each delivery needs
+    # two ids, and a loop over the 26 characters takes two and a half times as long. (Added, since formatting an enum's
+    # member is slow.)
+    number, pairs = value.int, _PAIRS
+    a, b, c, d = number >> 90 & 0x3FFFFFFF, number >> 60 & 0x3FFFFFFF, number >> 30 & 0x3FFFFFFF, number & 0x3FFFFFFF
+    return (
+        prefix + f"_{pairs[number >> 120]}"
+        f"{pairs[a >> 20]}{pairs[a >> 10 & 0x3FF]}{pairs[a & 0x3FF]}"
+        f"{pairs[b >> 20]}{pairs[b >> 10 & 0x3FF]}{pairs[b & 0x3FF]}"
+        f"{pairs[c >> 20]}{pairs[c >> 10 & 0x3FF]}{pairs[c & 0x3FF]}"
+        f"{pairs[d >> 20]}{pairs[d >> 10 & 0x3FF]}{pairs[d & 0x3FF]}"
+    )
 
 
 def decode(prefix: Prefix, text: str) -> UUID:
