@@ -117,7 +117,7 @@ def judged(
             verdict=decision.verdict,
             began=began,
             latency_ms=response.latency_s * 1000,
-            url=str(endpoint.url) if isinstance(endpoint, Endpoint) else "",
+            url=endpoint.text if isinstance(endpoint, Endpoint) else "",
             address=response.address,
             request_headers=headers,
             status=response.status,

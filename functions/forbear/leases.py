@@ -43,9 +43,10 @@ class UnknownKey(Unsendable):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An endpoint as the sender needs it, parsed once for as long as it stays the same."""
+    """An endpoint as the sender needs it, parsed once for as long as it stays the same. `text`: the URL, as evidence."""
 
     url: urls.Url
+    text: str
     headers: tuple[tuple[bytes, bytes], ...]
     keys: tuple[signing.SigningKey, ...]
 
@@ -128,7 +129,7 @@ def parse_endpoint(text: str, endpoint_id: UUID, keyring: Keyring) -> tuple[Endp
         return Unsendable(str(error)), policy
     if not keys:
         return Unsendable("the endpoint has no signing secret: rotate it to get one"), policy
-    return Endpoint(url, headers, keys), policy
+    return Endpoint(url, str(url), headers, keys), policy
 
 
 def parse_control(text: str | dict[str, Any]) -> Control:

@@ -16,7 +16,7 @@ IDLE_S = 4.0
 """Seconds that a connection is kept idle: less than the five that many servers allow, and a freeze outlasts it."""
 AGE_MAX_S = 60.0
 """Seconds after which a connection is not used again, so that a name's new address is noticed under steady traffic."""
-FRESH_S = 0.1
+FRESH_S = 0.5
 """Seconds for which the loop is trusted to have noticed an end: a process is frozen while it is idle."""
 OPEN_MAX = 1_000
 """Connections in all, in use or idle; a Lambda environment has 1,024 descriptors. Idle ones make room."""
