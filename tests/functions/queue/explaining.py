@@ -81,7 +81,7 @@ def _scans(node: dict[str, Any], statement: str) -> Iterator[Scan]:
             node["Node Type"],
             node["Relation Name"],
             node.get("Index Name"),
-            node.get("Index Cond"),
+            node.get("Index Cond") or node.get("TID Cond"),
             round(looked_at * node["Actual Loops"]),
             statement,
         )

@@ -132,6 +132,7 @@ BEGIN
             SELECT h.id, h.event_id, h.ended_at, h.state, h.reason
             FROM forbear.history h
             WHERE (h.endpoint_id, h.id) > (lane, cursor) AND (h.endpoint_id, h.id) < (lane, v_end)
+              AND h.endpoint_id >= lane  -- true for all: an index's condition
               AND (p_replay.status = 'delivered' OR h.state <> 'delivered')
               AND h.ended_at >= coalesce(p_replay.since, '-infinity')  -- true for all: leaves older partitions out
             ORDER BY h.endpoint_id, h.id LIMIT v_room
@@ -320,6 +321,7 @@ BEGIN
         SELECT e.id, e.type, octet_length(e.payload) AS payload_bytes, e.expires_at
         FROM forbear.events e
         WHERE (e.tenant, e.id) > (v_tenant, v_from) AND (e.tenant, e.id) < (v_tenant, v_end)
+          AND e.tenant >= v_tenant  -- true for all: the index's condition
           AND e.id BETWEEN v_from AND v_end  -- true for all: leaves other partitions out
         ORDER BY e.tenant, e.id LIMIT p_limit
     ), wanted AS MATERIALIZED (

@@ -13,6 +13,7 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 AS $$
     SELECT * FROM forbear.history h
     WHERE (h.endpoint_id, h.id) >= (p_endpoint, p_first) AND (h.endpoint_id, h.id) < (p_endpoint, p_end)
+      AND h.endpoint_id >= p_endpoint  -- the index's condition
       AND h.ended_at >= p_since
     ORDER BY h.endpoint_id DESC, h.id DESC LIMIT p_limit
 $$;
@@ -25,6 +26,7 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 AS $$
     SELECT * FROM forbear.history h
     WHERE (h.endpoint_id, h.id) >= (p_endpoint, p_first) AND (h.endpoint_id, h.id) < (p_endpoint, p_end)
+      AND h.endpoint_id >= p_endpoint  -- the index's condition
       AND h.ended_at >= p_since
       AND h.state <> 'delivered'
     ORDER BY h.endpoint_id DESC, h.id DESC LIMIT p_limit
@@ -143,6 +145,7 @@ AS $$
     SELECT e.id, e.tenant, e.type, e.content_type, octet_length(e.payload), e.expires_at
     FROM forbear.events e
     WHERE (e.tenant, e.id) >= (p_tenant, p_first) AND (e.tenant, e.id) < (p_tenant, p_end)
+      AND e.tenant >= p_tenant  -- the index's condition
       AND e.id >= p_first AND e.id < p_end  -- no partition beside
     ORDER BY e.tenant DESC, e.id DESC LIMIT p_limit
 $$;
