@@ -43,7 +43,7 @@ class UnknownKey(Unsendable):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An endpoint as the sender needs it, parsed once for as long as it stays the same. `text`: the URL, as evidence."""
+    """An endpoint as a sender needs it, parsed once for as long as it stays the same. `text`: the URL, for evidence."""
 
     url: urls.Url
     text: str

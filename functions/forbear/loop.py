@@ -317,7 +317,8 @@ class ClaimLoop:
 
     async def _rest(self) -> bool:
         """Nothing in hand and nothing due: see what is next, and go to sleep if it is far. True: asleep."""
-        outlook = await self._store.outlook(self.id)
+        lingering = time.monotonic() - self._busy_at < self._limits.linger_s
+        outlook = await self._store.outlook(self.id, leases=not lingering)
         self._idle = outlook.next_at is None or outlook.next_at > outlook.clock
         if outlook.replay_at is not None and outlook.replay_at <= outlook.clock:
             self._stepped_at = -1e9
@@ -326,7 +327,6 @@ class ClaimLoop:
         if outlook.lease_at is not None and outlook.lease_at <= outlook.clock:
             self._reaped_at = -1e9
             return False
-        lingering = time.monotonic() - self._busy_at < self._limits.linger_s
         if lingering or self._must_stay(outlook):
             return False
         # Asleep from here on; whoever commits after this finds no mark and calls. Whoever committed before is found

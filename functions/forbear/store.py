@@ -326,9 +326,9 @@ class Store:
         """Take over leases that have lapsed. Gives their number, 500 at most."""
         return int((await self._rows("SELECT forbear.reap(500) AS number"))[0]["number"])
 
-    async def outlook(self, claimer: UUID) -> Outlook:
-        """Look at what is next."""
-        row = (await self._rows("SELECT * FROM forbear.outlook(%s)", (claimer,)))[0]
+    async def outlook(self, claimer: UUID, *, leases: bool = True) -> Outlook:
+        """Look at what is next; at leases that may lapse only if asked to."""
+        row = (await self._rows("SELECT * FROM forbear.outlook(%s, %s)", (claimer, leases)))[0]
         self._clock, self._at = row["clock"], self.monotonic()
         return Outlook(**row)
 

@@ -106,9 +106,9 @@ class CountingStore(Store):
         self.claims += room is not None
         return await super().turn(settlement, room, step=step)
 
-    async def outlook(self, claimer: UUID) -> Outlook:
+    async def outlook(self, claimer: UUID, *, leases: bool = True) -> Outlook:
         self.outlooks += 1
-        return await super().outlook(claimer)
+        return await super().outlook(claimer, leases=leases)
 
 
 class Claimer:

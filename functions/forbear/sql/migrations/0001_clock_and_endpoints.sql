@@ -96,6 +96,8 @@ CREATE TABLE forbear.lanes (
     -- front of dead entries
     low_water        timestamptz NOT NULL DEFAULT '-infinity',
     retry_low_water  timestamptz NOT NULL DEFAULT '-infinity',
+    -- no live lease lapses earlier: for the same reason
+    lease_low_water  timestamptz NOT NULL DEFAULT '-infinity',
     -- more was due than the concurrency or the fair share let go: a settle wakes the lane
     saturated        boolean     NOT NULL DEFAULT false,
     -- when a claim last had the lane in hand

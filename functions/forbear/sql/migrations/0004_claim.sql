@@ -163,7 +163,8 @@ $$;
 CREATE TYPE forbear.visit AS (
     place        int,          -- among the claim's visits, from 1
     endpoint_id  uuid,
-    in_flight    int,          -- before it
+    in_flight    int,          -- before it,
+    lapse_at     timestamptz,  -- when the first of them lapses, or, with none, one that it gives
     quota        int,          -- deliveries it might give,
     retry_quota  int,          -- and how many of them retries
     limited_by   text,         -- what set the quota: probe, rate or share (of the concurrency, or of the claimer's slots)
@@ -286,7 +287,7 @@ BEGIN
     WITH lane AS MATERIALIZED (
         SELECT (row_number() OVER ())::int AS place,
                l.endpoint_id, l.low_water, l.retry_low_water, l.ready_at, l.held_total + v_held AS held_total,
-               v_now + (l.timeout_s + 30) * interval '1 second' AS lease_until, f.in_flight, q.quota,
+               u.lease_until, f.in_flight, least(f.lapse_at, u.lease_until) AS lapse_at, q.quota,
                CASE WHEN w.step = 'probe' OR l.budget_floor IS NULL THEN q.quota
                     ELSE least(q.quota, floor(b.tokens + b.deposits + 1e-6)::int) END AS retry_quota,
                CASE WHEN w.step = 'probe' THEN 'probe'
@@ -299,9 +300,10 @@ BEGIN
         CROSS JOIN LATERAL (SELECT greatest(0, extract(epoch FROM v_now - greatest(l.visited_at,
                                                                                    v_now - interval '1 day')))
                                    AS elapsed_s) e
-        CROSS JOIN LATERAL (SELECT count(*)::int AS in_flight FROM forbear.queue q
+        CROSS JOIN LATERAL (SELECT v_now + (l.timeout_s + 30) * interval '1 second' AS lease_until) u
+        CROSS JOIN LATERAL (SELECT count(*)::int AS in_flight, min(q.lease_until) AS lapse_at FROM forbear.queue q
                             WHERE q.endpoint_id = l.endpoint_id AND q.lease_token IS NOT NULL
-                              AND q.lease_until > v_now) f
+                              AND q.lease_until > v_now AND q.lease_until >= l.lease_low_water) f
         -- What adds up to one but for rounding is one.
         CROSS JOIN LATERAL (SELECT t.tokens, floor(t.tokens + 1e-6)::int AS whole
                             FROM (SELECT CASE WHEN l.rate_per_s IS NOT NULL
@@ -342,13 +344,13 @@ BEGIN
                array_agg(d.place) AS places, array_agg(d.first) AS firsts
         FROM due d WHERE d.taken
     ), visit AS (
-        SELECT d.place, d.endpoint_id, d.in_flight, d.quota, d.retry_quota, d.limited_by, d.slow_start, d.tokens,
+        SELECT d.place, d.endpoint_id, d.in_flight, d.lapse_at, d.quota, d.retry_quota, d.limited_by, d.slow_start, d.tokens,
                d.floor, d.floor_tokens, d.deposits,
                (count(*) FILTER (WHERE d.taken))::int AS count, (count(*) FILTER (WHERE d.taken AND d.retry))::int AS retries,
                coalesce(max(d.due_at) FILTER (WHERE d.taken AND NOT d.retry), d.low_water) AS due_from,
                coalesce(max(d.due_at) FILTER (WHERE d.taken AND d.retry), d.retry_low_water) AS retry_from
         FROM due d
-        GROUP BY d.place, d.endpoint_id, d.in_flight, d.quota, d.retry_quota, d.limited_by, d.slow_start, d.tokens, d.floor,
+        GROUP BY d.place, d.endpoint_id, d.in_flight, d.lapse_at, d.quota, d.retry_quota, d.limited_by, d.slow_start, d.tokens, d.floor,
                  d.floor_tokens, d.deposits, d.low_water, d.retry_low_water
     )
     SELECT t.spots, t.untils, t.helds, t.places, t.firsts, v.visits
@@ -380,6 +382,7 @@ BEGIN
         UPDATE forbear.lanes l
         SET low_water       = coalesce(s.next_first, v_now),
             retry_low_water = coalesce(s.next_retry, v_now),
+            lease_low_water = CASE WHEN s.in_flight + s.count > 0 THEN s.lapse_at ELSE 'infinity' END,
             visited_at      = greatest(l.visited_at, v_now),
             tokens          = coalesce(s.tokens - s.count, 'infinity'),
             budget_tokens   = coalesce(s.floor_left, l.budget_tokens),
@@ -456,8 +459,9 @@ $$;
 
 -- What is next for a claimer, in one cheap look: the clock, the earliest time that anything wants attention (a lane or a
 -- wake row, a lease to lapse, a replay's step; NULL when there is nothing), and the claimers awake besides p_claimer.
--- While others are awake leases are not looked at: they are the others', who also take over what the dead left.
-CREATE FUNCTION forbear.outlook(p_claimer uuid)
+-- While others are awake leases are not looked at: they are the others', who also take over what the dead left. Nor are
+-- they without p_leases: that is the dearer part, where a snapshot that somebody holds keeps dead rows from being cleared.
+CREATE FUNCTION forbear.outlook(p_claimer uuid, p_leases boolean DEFAULT true)
 RETURNS TABLE (clock timestamptz, next_at timestamptz, lease_at timestamptz, replay_at timestamptz, others int)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
@@ -474,7 +478,7 @@ BEGIN
                CASE WHEN EXISTS (SELECT FROM forbear.wakes) THEN v_now
                     ELSE (SELECT l.ready_at FROM forbear.lanes l WHERE NOT l.held AND l.ready_at < 'infinity'
                           ORDER BY l.ready_at LIMIT 1) END END,
-           CASE WHEN v_others = 0 THEN
+           CASE WHEN p_leases AND v_others = 0 THEN
                (SELECT min(q.lease_until) FROM forbear.queue q WHERE q.lease_token IS NOT NULL) END,
            (SELECT min(r.step_at) FROM forbear.replays r WHERE r.state IN ('waiting', 'running')),
            v_others;
