@@ -29,6 +29,10 @@ http {{
 """
 
 
+class ReceiverError(Exception):
+    """The receiver could not be started."""
+
+
 class Answer(asyncio.Protocol):
     """Answers each request as soon as it is whole; reads no more of it than its length."""
 
@@ -65,7 +69,7 @@ def receiver() -> Iterator[tuple[str, str]]:
     """Run a receiver; gives its URL and its name.
 
     Raises:
-        RuntimeError: it did not come up.
+        ReceiverError: it did not come up.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -102,4 +106,4 @@ def _until_open(port: int) -> None:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    raise RuntimeError("the receiver did not come up")
+    raise ReceiverError("the receiver did not come up")

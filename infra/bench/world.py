@@ -75,7 +75,7 @@ class World:
 
         Raises:
             PostgresError: PostgreSQL does not start.
-            RuntimeError: the receiver does not.
+            ReceiverError: the receiver does not.
         """
         with ExitStack() as running:
             self.folder = Path(

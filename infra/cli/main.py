@@ -12,6 +12,7 @@ import typer
 
 from forbear import __version__
 from infra.cli import deliveries, endpoints, events, holding, keys, replay
+from infra.cli.bench import bench
 from infra.cli.command import Session, command
 from infra.cli.listen import listen
 from infra.cli.output import Output
@@ -81,6 +82,7 @@ command(app, "presets")(presets)
 command(app, "schedule")(schedule)
 command(app, "simulate")(simulate)
 command(app, "torture")(torture)
+command(app, "bench")(bench)
 
 
 def run() -> None:

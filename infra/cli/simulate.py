@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from infra.cli.command import Session
 from infra.cli.errors import CliError, UsageError
 from infra.cli.output import Output
 from infra.cli.presets import File, read
+from infra.cli.stopping import stopped_by_any_signal
 
 if TYPE_CHECKING:
     from forbear.policy.presets import Preset
@@ -145,7 +145,7 @@ def _run(scenario: Scenario, chosen: Sequence[Preset], seed: int, output: Output
     from infra.simulate.server import private_server  # noqa: PLC0415
 
     try:
-        with _stopped_by_any_signal(), _without_warnings(), private_server() as fresh:
+        with stopped_by_any_signal(), _without_warnings(), private_server() as fresh:
             return [
                 asyncio.run(
                     simulated(
@@ -163,18 +163,6 @@ def _run(scenario: Scenario, chosen: Sequence[Preset], seed: int, output: Output
         raise SimulationFailed(str(error)) from error
     except (Unavailable, psycopg.Error) as error:
         raise SimulationFailed(f"the simulation's database failed: {' '.join(str(error).split())}") from error
-
-
-@contextmanager
-def _stopped_by_any_signal() -> Iterator[None]:
-    """Let a SIGTERM or a hang-up do what Ctrl-C does: end everything in order, the database server above all."""
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 @contextmanager
