@@ -19,7 +19,7 @@ TOLERANCE: Final = 0.05
 _HOW: Final = "`forbear bench --quick --accept` accepts it"
 
 
-def problems(figures: Sequence[Figure], groups: Collection[str], file: Path = FILE) -> list[str]:
+def problems(figures: Sequence[Figure], groups: Collection[str], file: Path) -> list[str]:
     """What is wrong with counted figures, a line each; what is better is no problem.
 
     Args:
@@ -51,7 +51,7 @@ def problems(figures: Sequence[Figure], groups: Collection[str], file: Path = FI
     return found
 
 
-def accept(figures: Sequence[Figure], groups: Collection[str], file: Path = FILE) -> None:
+def accept(figures: Sequence[Figure], groups: Collection[str], file: Path) -> None:
     """Take what was counted of these groups in the place of what was accepted of them."""
     accepted = {group: known for group, known in _read(file).items() if group not in groups}
     for figure in figures:

@@ -135,6 +135,6 @@ def _compare(figures: Sequence[Figure], groups: Sequence[str], *, check: bool, a
     from infra.bench import counted  # noqa: PLC0415
 
     if accept:
-        counted.accept(figures, groups)
-    elif check and (worse := counted.problems(figures, groups)):
+        counted.accept(figures, groups, counted.FILE)
+    elif check and (worse := counted.problems(figures, groups, counted.FILE)):
         raise CountedWorse("; ".join(worse))
