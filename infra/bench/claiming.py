@@ -110,6 +110,7 @@ class _Context:
 
 
 def _run(environment: dict[str, str], pipe: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the command's, which ends this process
     os.environ.update(environment)
     # What it logs belongs to nobody here; standard output is the bench's.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, Literal
 
 from infra.bench.figure import Figure
 from infra.bench.groups import GROUPS, PEERS, load
@@ -15,7 +16,8 @@ from infra.bench.showing import aim, number, spread, verdict
 from infra.plotting.figure import MOST, Axis, Panel, Series
 from infra.plotting.figure import Figure as Picture
 
-_INTRODUCTION = """# Measured
+_LINES: Final[Mapping[str, Literal["line", "points"]]] = {"median": "line", "least": "points", "greatest": "points"}
+_INTRODUCTION: Final = """# Measured
 
 `forbear bench --record` made this page; `forbear bench` measures the same on any machine. What was tried and what it
 brought, and which limit stands in the way where an aim is not reached, stands in [performance.md](performance.md).
@@ -86,46 +88,54 @@ def _table(figures: Sequence[Figure]) -> Iterator[str]:
 
 def _panel(runs: Sequence[Run], group: str, name: str) -> Panel:
     """A figure over the runs, each machine's by itself: those of two do not compare."""
-    points: dict[str, list[tuple[int, Figure]]] = {}
-    for place, run in enumerate(runs, 1):
-        for figure in run.figures:
-            if (figure.group, figure.name) == (group, name):
-                points.setdefault(run.about.machine_name, []).append((place, figure))
-    series = [one for machine, measured in points.items() for one in _series(machine, measured)]
-    latest = max((point for measured in points.values() for point in measured), key=lambda point: point[0])[1]
+    machines = _machines(runs)
+    measured = [
+        (place, machines[run.about.machine_name], figure)
+        for place, run in enumerate(runs)
+        for figure in run.figures
+        if (figure.group, figure.name) == (group, name)
+    ]
+    series = [
+        one
+        for machine in machines.values()
+        for one in _series(
+            f" on machine {machine}" if len(machines) > 1 else "",
+            [(place, figure) for place, whose, figure in measured if whose == machine],
+        )
+    ]
+    latest = measured[-1][2]
     if latest.aim is not None:
-        ends = sorted({1.0, float(len(runs))})
-        series.append(Series("aim", ends, [latest.aim.value] * len(ends)))
-    return Panel(Axis("run"), Axis(latest.unit), tuple(series), name)
+        ends = (-0.25, len(runs) - 0.75)  # the axis's own
+        series.append(Series("aim", ends, [latest.aim.value] * 2, style="step"))
+    numbers = tuple(str(place) for place in range(1, len(runs) + 1))
+    return Panel(Axis("run", names=numbers), Axis(latest.unit), tuple(series), name)
 
 
-def _series(machine: str, measured: Sequence[tuple[int, Figure]]) -> Iterator[Series]:
+def _series(where: str, measured: Sequence[tuple[int, Figure]]) -> Iterator[Series]:
     x = [float(place) for place, _ in measured]
-    yield Series(machine, x, [min(figure.median, MOST) for _, figure in measured])
-    for which, values in (
-        ("least", [figure.least for _, figure in measured]),
-        ("greatest", [figure.greatest for _, figure in measured]),
-    ):
-        yield Series(f"{machine}: {which}", x, [min(value, MOST) for value in values], style="points")
+    for which, style in _LINES.items():
+        values = [min(getattr(figure, which), MOST) for _, figure in measured]
+        yield Series(f"{which}{where}", x, values, style)
+
+
+def _machines(runs: Sequence[Run]) -> dict[str, int]:
+    """The machines' numbers, in the order in which they came."""
+    names = dict.fromkeys(run.about.machine_name for run in runs)
+    return {name: number for number, name in enumerate(names, 1)}
 
 
 def _runs(runs: Sequence[Run]) -> Iterator[str]:
+    machines = _machines(runs)
     yield "| run | begun | commit | repeats | machine | versions | PostgreSQL's settings |"
     yield "|---:|---|---|---:|---|---|---|"
     for place, run in enumerate(runs, 1):
         about = run.about
         machine = (
-            f"{about.machine_name}, {_listed(about.machine, leaving_out=('cpu', 'cores'))}, receiver {about.receiver}"
+            f"{machines[about.machine_name]}: {about.machine_name}, "
+            f"{_listed(about.machine, leaving_out=('cpu', 'cores'))}, receiver {about.receiver}"
         )
-        cells = (
-            about.at,
-            about.commit or "",
-            str(about.repeats),
-            machine,
-            _listed(about.versions),
-            _listed(about.settings),
-        )
-        yield f"| {place} | {' | '.join(cells)} |"
+        made_with = (_listed(about.versions), _listed(about.settings))
+        yield f"| {place} | {' | '.join((about.at, about.commit or '', str(about.repeats), machine, *made_with))} |"
 
 
 def _listed(values: Mapping[str, object], leaving_out: Collection[str] = ()) -> str:

@@ -13,6 +13,7 @@ from infra.bench import history
 from infra.bench.figure import Figure, at_least, at_most
 from infra.bench.history import Run
 from infra.bench.machine import About
+from infra.bench.page import pictures
 from infra.bench.showing import document, figure_of, number, table
 
 DRAIN = Figure("end-to-end", "drain, fan-out 1", "1/s", (5000.4, 6100.0, 6400.0), at_least(6000), conditions={"of": 9})
@@ -72,8 +73,17 @@ def test_recorded_runs_are_read_again_and_make_the_page(tmp_path: Path) -> None:
     assert "*drain*: one claimer works off a backlog" in page  # what the group's module says
     assert "| drain, fan-out 1 | 7,100 | 7,000 to 7,200 | 1/s | at least 6,000 | reached |" in page
     assert "Run 2, 2026-02-03" in page
-    assert "| 1 | 2026-01-02T03:04:05Z | abc | 3 | Made Up, 2 cores" in page
+    assert "| 1 | 2026-01-02T03:04:05Z | abc | 3 | 1: Made Up, 2 cores, storage ext4, receiver nginx |" in page
     assert "benchmarks/end-to-end.svg" in page
     picture = (folder / "end-to-end.svg").read_text()
     assert "drain, fan-out 1" in picture
     assert "rows written" not in picture  # it has no aim
+
+
+def test_the_pictures_keep_machines_apart() -> None:
+    elsewhere = replace(ABOUT, machine={"cpu": "Another", "cores": 64})
+    [panel] = pictures([Run(ABOUT, (DRAIN,)), Run(elsewhere, (DRAIN,))])["end-to-end"].panels
+    x = {series.name: list(series.x) for series in panel.series if series.name.startswith("median")}
+    assert x == {"median on machine 1": [0.0], "median on machine 2": [1.0]}
+    [alone] = pictures([Run(ABOUT, (DRAIN,))])["end-to-end"].panels
+    assert [series.name for series in alone.series] == ["median", "least", "greatest", "aim"]

@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -97,15 +98,23 @@ def test_every_group_is_there_and_says_what_its_figures_mean(name: str) -> None:
 
 
 def processes(folder: Path) -> list[str]:
-    """The processes that work in a folder."""
+    """The command lines of processes that have a folder in them, or in the environment that they were started with."""
     found = []
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            if str(folder) in process.read_bytes().decode(errors="replace"):
-                found.append(process.parent.name)
+            words = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
         except OSError:  # it has ended
             continue
+        if any(str(folder).encode() in one for one in words):
+            found.append(words[0].replace(b"\0", b" ").decode(errors="replace"))
     return found
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 @pytest.mark.timeout(240)
@@ -117,13 +126,10 @@ def test_a_signal_ends_everything_that_was_started(number: int, monkeypatch: pyt
         monkeypatch.setenv("TMPDIR", name)
         command = start("bench", "end-to-end", "--quick")
         assert command.stdout is not None
-        assert json.loads(command.stdout.readline())["run"]  # everything is up
-        assert processes(folder)
+        assert json.loads(command.stdout.readline())["run"]
+        until(lambda: any("forkserver" in line for line in processes(folder)))  # producers are there, too
         command.send_signal(number)
         code, _, _ = finish(command)
         assert code != 0
-        end = time.monotonic() + PATIENCE_S
-        while processes(folder) and time.monotonic() < end:
-            time.sleep(0.05)
-        assert processes(folder) == []
+        until(lambda: not processes(folder))
         assert list(folder.iterdir()) == []
