@@ -359,7 +359,8 @@ class Store:
 
     async def measure(self) -> DictRow:
         """Read the gauges, and take the ends that nobody has counted; see the SQL function forbear.measure."""
-        return (await self._rows("SELECT * FROM forbear.measure()"))[0]
+        (row,) = await self._rows("SELECT * FROM forbear.measure()")
+        return dict(row)
 
     async def must_call_maintenance(self, every: timedelta) -> bool:
         """Whether the latest maintenance is longer ago than this, and nobody else has just been told to call it."""
@@ -484,7 +485,7 @@ async def _fetch(connection: psycopg.AsyncConnection[DictRow], sql: str, paramet
 def _leases(rows: Sequence[Any], keyring: Keyring, began: float) -> list[Lease]:
     known: dict[UUID, Lane] = {}
     for row in rows:
-        endpoint_id, endpoint_text, control_text, in_flight = row[2], *row[15:]
+        endpoint_id, (endpoint_text, control_text, in_flight) = row[2], row[15:]
         if endpoint_text is not None:
             endpoint, policy = parse_endpoint(endpoint_text, endpoint_id, keyring)
             known[endpoint_id] = Lane(endpoint_id, endpoint, policy, parse_control(control_text), in_flight)
@@ -524,7 +525,7 @@ def _settling(settlement: Settlement, now: float) -> dict[str, Any]:
         "reasons": columns.texts([result.reason for result in results]),
         "delays": columns.floats([result.delay_s for result in results]),
         "limited": columns.booleans([result.limited for result in results]),
-        "verdicts": columns.texts([result.attempt and result.attempt.verdict for result in results]),
+        "verdicts": columns.texts([None if result.attempt is None else result.attempt.verdict for result in results]),
         "ages": columns.floats([now - attempt.began for attempt in attempts]),
         "latencies_ms": columns.floats([attempt.latency_ms for attempt in attempts]),
         "urls": columns.texts([attempt.url for attempt in attempts]),
@@ -539,7 +540,7 @@ def _settling(settlement: Settlement, now: float) -> dict[str, Any]:
         "honoured": columns.booleans([attempt.retry_after_honoured for attempt in attempts]),
         "lane_ids": columns.uuids([change.endpoint_id for change in changes]),
         "versions": columns.longs([change.before.version for change in changes]),
-        "controls": columns.texts([change.after and control_json(change.after) for change in changes]),
+        "controls": columns.texts([None if change.after is None else control_json(change.after) for change in changes]),
         "waits": columns.floats([change.wait_s for change in changes]),
         "disables": columns.texts([change.disable for change in changes]),
         "same_ids": columns.uuids(list(settlement.same)),

@@ -14,6 +14,7 @@ from forbear import __version__
 from infra.cli import deliveries, endpoints, events, holding, keys, replay
 from infra.cli.bench import bench
 from infra.cli.command import Session, command
+from infra.cli.cost import cost
 from infra.cli.listen import listen
 from infra.cli.output import Output
 from infra.cli.presets import presets
@@ -83,6 +84,7 @@ command(app, "schedule")(schedule)
 command(app, "simulate")(simulate)
 command(app, "torture")(torture)
 command(app, "bench")(bench)
+command(app, "cost")(cost)
 
 
 def run() -> None:

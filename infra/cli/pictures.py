@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -11,6 +12,18 @@ from infra.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from infra.plotting.figure import Figure
+
+
+def check(plot: str) -> None:
+    """See whether a file can be drawn into, before anything is computed for it.
+
+    Raises:
+        UsageError: It is neither .svg nor .png, or nothing can be written there.
+    """
+    if Path(plot).suffix.lower() not in {".svg", ".png"}:
+        raise UsageError(f"--plot: {plot!r} ends neither in .svg nor in .png: choose one of the two")
+    if not os.access(Path(plot).absolute().parent, os.W_OK):
+        raise UsageError(f"--plot: {plot!r}: nothing can be written there: name a folder that is there and yours")
 
 
 def write(figure: Figure, plot: str) -> None:

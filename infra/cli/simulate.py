@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from infra.cli import durations, pictures
 from infra.cli.command import Session
-from infra.cli.errors import CliError, UsageError
+from infra.cli.errors import CliError
 from infra.cli.output import Output
 from infra.cli.presets import File, read
 from infra.cli.stopping import stopped_by_any_signal
@@ -123,10 +121,8 @@ def simulate(
         ),
     )
     chosen = policies.chosen(policy or scenario.policies, read(presets))
-    if plot is not None and Path(plot).suffix.lower() not in {".svg", ".png"}:
-        raise UsageError(f"--plot: {plot!r} ends neither in .svg nor in .png: choose one of the two")
-    if plot is not None and not os.access(Path(plot).absolute().parent, os.W_OK):
-        raise UsageError(f"--plot: {plot!r}: nothing can be written there: name a folder that is there and yours")
+    if plot is not None:
+        pictures.check(plot)
     output = session.output
     runs = _run(scenario, chosen, seed, output)
     _print(scenario, runs, output)

@@ -30,6 +30,9 @@ _SPARSE: Final = 40  # points that each still get a marker
 
 _INCHES: Final = 7.5, 4.2  # of a figure of one panel
 _PANEL_INCHES: Final = 4.4, 2.6  # of each of several
+# How much fits into a line of the legend: letters, and what stands for a series as if it were some.
+_LETTERS_AN_INCH: Final = 14.0
+_HANDLE_LETTERS: Final = 7
 _STYLE: Final[dict[Any, Any]] = {
     "svg.hashsalt": "forbear",
     "svg.fonttype": "none",  # text stays text: smaller, and it can be searched and read aloud
@@ -102,7 +105,9 @@ def _canvas(figure: Figure) -> Canvas:
     if any(series.spread for panel in figure.panels for series in panel.series):
         handles[figure.spread] = Patch(color="#000000", alpha=_SPREAD_ALPHA, linewidth=0)
     if handles:
-        canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), 6))
+        fitting = int(wide * _LETTERS_AN_INCH) // (max(map(len, handles)) + _HANDLE_LETTERS)
+        columns = max(min(len(handles), 6, fitting), 1)
+        canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns)
     return canvas
 
 

@@ -29,7 +29,7 @@ def arrived(connection: psycopg.Connection[Any], column: columns.Column, type_na
     """What PostgreSQL makes of a column, as psycopg reads it."""
     columns.register(connection)
     query = f"SELECT %b::{type_name}[], pg_typeof(%b)::text"
-    row = connection.execute(query, (column, column)).fetchone()  # type: ignore[call-overload] # ours
+    (row,) = connection.execute(query, (column, column)).fetchall()
     assert row[1] in {
         f"{type_name}[]",
         {"float8": "double precision[]", "int4": "integer[]", "int8": "bigint[]"}.get(type_name),

@@ -1,0 +1,1 @@
+"""What Forbear costs in a month: a model over measured figures and list prices, and what hosted services ask."""
