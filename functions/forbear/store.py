@@ -22,6 +22,7 @@ import psycopg
 from psycopg.rows import DictRow, dict_row, tuple_row
 
 from forbear import columns
+from forbear.conversing import ServedConnection
 from forbear.data_keys import DataKeys
 from forbear.db import (
     GAVE_WAY,
@@ -191,7 +192,7 @@ class Store:
         self._data_keys = data_keys
         self._keyring: Keyring | None = None
         self._target = Target(target) if isinstance(target, str) else target
-        self._connection: psycopg.AsyncConnection[DictRow] | None = None
+        self._connection: ServedConnection | None = None
         self._turn = asyncio.Lock()
         self._at = monotonic()
         self._clock: datetime | None = None
@@ -455,7 +456,7 @@ class Store:
         await self.aclose()
         return Unavailable(f"the database cannot be reached: {error}")
 
-    async def _open(self) -> psycopg.AsyncConnection[DictRow]:
+    async def _open(self) -> ServedConnection:
         if self._connection is not None and (self._connection.closed or hung_up(self._connection)):
             await self.aclose()
         if self._connection is None:
@@ -463,7 +464,7 @@ class Store:
             arguments = (
                 await asyncio.to_thread(self._target.arguments) if self._target.iam else self._target.arguments()
             )
-            self._connection = await psycopg.AsyncConnection.connect(row_factory=dict_row, **arguments)
+            self._connection = await ServedConnection.connect(row_factory=dict_row, **arguments)
             columns.register(self._connection)
             cursor = await self._connection.execute("SELECT forbear.now() AS now")
             row = await cursor.fetchone()
