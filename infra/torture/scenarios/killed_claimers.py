@@ -12,6 +12,7 @@ from infra.torture.scenario import QUICK, Round, Scenario
 
 ROLE = "forbear_claimer"
 CLAIM, SETTLE, ASLEEP = "forbear.claim(", "forbear.settle(", "DELETE FROM forbear.claimers"
+LOOK = "forbear.outlook("
 # A lease is the timeout and 30 s (the SQL function forbear.claim).
 LEASE_S = QUICK["timeout_s"] + 30
 # What a claimer says while requests are in flight; any of these may be its last words.
@@ -183,11 +184,11 @@ async def as_probe(played: Round) -> None:
     await played.until(played.open, "the probe")
     played.strike()
     await played.world.kill(CLAIMER)
-    await _claims(played, 3)
+    await _looks(played, 3)
     played.expect(len(played.got()) == got + 1, "another probe went while the first one's lease stood")
     await played.world.move_clock(LEASE_S + 1)
     await played.until(played.open, "the second probe")
-    await _claims(played, 3)
+    await _looks(played, 3)
     played.expect(len(played.got()) == got + 2, "more than one probe went at a time")
     played.release()
 
@@ -255,10 +256,14 @@ async def _breaker(played: Round, state: str, endpoint: str) -> None:
     await played.until(is_it, f"the breaker to be {state}")
 
 
-async def _claims(played: Round, number: int) -> None:
-    """Wait until claimers have asked so many times more."""
-    before = played.world.proxy.count(ROLE, CLAIM)
-    await played.until(lambda: played.world.proxy.count(ROLE, CLAIM) >= before + number, f"{number} claims")
+async def _looks(played: Round, number: int) -> None:
+    """Wait until claimers have looked for work so many times more."""
+
+    def looks() -> int:
+        return sum(played.world.proxy.count(ROLE, words) for words in (CLAIM, LOOK))
+
+    before = looks()
+    await played.until(lambda: looks() >= before + number, f"{number} looks for work")
 
 
 SCENARIOS: tuple[Scenario, ...] = (

@@ -40,14 +40,19 @@ async def backend_killed(played: Round) -> None:
     async with traffic(played):
         for _ in range(played.rng.randint(1, 3)):
             await in_flight(played, 2)
-            backends = await world.sql(
-                "SELECT pid FROM pg_stat_activity WHERE usename LIKE 'forbear\\_%' AND state IS NOT NULL ORDER BY pid"
-            )
+            backends = await played.until(lambda: _backends(world), "a function to be connected")
             mine = await world.sql("SELECT pg_backend_pid()")
             await pause(played, 0.2)
             played.strike()
             send(signal.SIGKILL, [played.rng.choice(backends)[0]])
             await _started_over(world, mine)
+
+
+async def _backends(world: World) -> list[Any]:
+    """The processes of the server that functions are connected to."""
+    return await world.sql(
+        "SELECT pid FROM pg_stat_activity WHERE usename LIKE 'forbear\\_%' AND state IS NOT NULL ORDER BY pid"
+    )
 
 
 async def server_restarted(played: Round) -> None:
