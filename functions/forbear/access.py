@@ -20,6 +20,7 @@ import psycopg
 from forbear import api_keys
 from forbear.api_keys import ApiKey, InvalidToken
 from forbear.db import Database, statement
+from forbear.round_trip import Statement
 from forbear.routes import Held, KeyScope, Needs, Rule
 from forbear.settings import settings
 from forbear.vault import Keyring, Purpose, wrapping
@@ -168,7 +169,9 @@ def authorise(database: Database, key: ApiKey, needs: KeyScope | Needs) -> str |
     """
     sql, parameters = authorisation(key, needs)
     try:
-        row = database.run(lambda connection: connection.execute(sql, parameters).fetchone(), repeatable=True)
+        row = database.run(
+            lambda connection: psycopg.RawCursor(connection).execute(sql, parameters).fetchone(), repeatable=True
+        )
     except psycopg.Error as error:
         refused = refusal(error, needs)
         if refused is None:
@@ -178,10 +181,8 @@ def authorise(database: Database, key: ApiKey, needs: KeyScope | Needs) -> str |
     return tenant
 
 
-def authorisation(
-    key: ApiKey, needs: KeyScope | Needs, tenants: Sequence[str] | None = None
-) -> tuple[str, dict[str, Any]]:
-    """The statement that fails unless a key is valid and may do this, and its parameters.
+def authorisation(key: ApiKey, needs: KeyScope | Needs, tenants: Sequence[str] | None = None) -> Statement:
+    """The statement that fails unless a key is valid and may do this.
 
     Args:
         key: the key.
@@ -190,7 +191,7 @@ def authorisation(
     """
     scope = needs if isinstance(needs, KeyScope) else None
     wanted = None if tenants is None else sorted(set(tenants))
-    return statement("authorise"), {"id": key.id, "hash": key.hash, "scope": scope, "tenants": wanted}
+    return Statement(statement("authorise"), (key.id, key.hash, scope, wanted))
 
 
 def refusal(error: psycopg.Error, needs: KeyScope | Needs) -> Refused | None:

@@ -20,10 +20,12 @@ from forbear.api_keys import ApiKey
 from forbear.db import Connection, Database, Unavailable, statement
 from forbear.envelope import NewEvent
 from forbear.event_types import matching_patterns
-from forbear.round_trip import commit_and_ask
+from forbear.round_trip import Statement, commit_and_ask
 from forbear.routes import KeyScope
 
 logger = logging.getLogger(__name__)
+
+MUST_CALL = Statement("SELECT forbear.call_claimer(p_for_wakes => true)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +66,16 @@ def store(database: Database, events: Sequence[NewEvent], key: ApiKey | None = N
         Problem: 503, the database cannot be reached. It says whether the events may have been stored.
     """
     condition = None if key is None else authorisation(key, KeyScope.INGEST, [event.tenant for event in events])
-    parameters = _parameters(events)
+    storing = _storing(events)
     keyed = all(event.key for event in events)
     runs = 0
 
-    def work(connection: Connection) -> tuple[list[dict[str, Any]], bool]:
+    def work(connection: Connection) -> tuple[list[tuple[Any, ...]], bool]:
         nonlocal runs
         runs += 1
-        rows, asked = commit_and_ask(
-            connection,
-            statement("ingest"),
-            parameters,
-            "SELECT forbear.call_claimer(p_for_wakes => true) AS called",
-            condition=condition,
-        )
+        rows, asked = commit_and_ask(connection, storing, MUST_CALL, condition=condition)
         # An answer that was lost may have been yes; a claimer too many does no harm, one too few does.
-        return rows, asked is None or asked["called"] or runs > 1
+        return rows, asked is None or asked[0] or runs > 1
 
     try:
         rows, must_wake = database.run(work, repeatable=keyed)
@@ -91,9 +87,10 @@ def store(database: Database, events: Sequence[NewEvent], key: ApiKey | None = N
     except Unavailable as error:
         logger.warning("database unavailable", exc_info=error)
         raise Problem(503, _advice(error, keyed=keyed), headers={"retry-after": str(RETRY_AFTER_S)}) from error
-    if not must_wake and any(row["duplicate"] for row in rows):
+    stored = tuple(Stored(*row) for row in rows)
+    if not must_wake and any(one.duplicate for one in stored):
         must_wake = _must_wake_after_a_repeat(database)
-    return Intake(tuple(Stored(**row) for row in rows), must_wake)
+    return Intake(stored, must_wake)
 
 
 def _must_wake_after_a_repeat(database: Database) -> bool:
@@ -116,17 +113,21 @@ def _must_wake_after_a_repeat(database: Database) -> bool:
     return row is None or bool(row["called"])
 
 
-def _parameters(events: Sequence[NewEvent]) -> dict[str, Any]:
-    return {
-        "tenants": [event.tenant for event in events],
-        "types": [event.type for event in events],
-        "content_types": [event.content_type for event in events],
-        "payloads": [event.payload for event in events],
-        "expires": [event.expires_at for event in events],
-        "patterns": [" ".join(matching_patterns(event.type)) for event in events],
-        "keys": [event.key for event in events],
-        "digests": [event.digest() if event.key else None for event in events],
-    }
+def _storing(events: Sequence[NewEvent]) -> Statement:
+    """The statement that stores events."""
+    columns: list[list[Any]] = [
+        [event.tenant for event in events],
+        [event.type for event in events],
+        [event.content_type for event in events],
+        [event.payload for event in events],
+        [event.expires_at for event in events],
+        [" ".join(matching_patterns(event.type)) for event in events],
+        [event.key for event in events],
+        [event.digest() if event.key else None for event in events],
+    ]
+    if len(events) == 1:
+        return Statement(statement("ingest"), [value for (value,) in columns])
+    return Statement(statement("ingest_batch"), columns)
 
 
 def _advice(error: Unavailable, *, keyed: bool) -> str:

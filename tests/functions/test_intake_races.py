@@ -14,10 +14,10 @@ import psycopg
 import pytest
 
 import ingest
-from forbear.db import Database, statement
+from forbear.db import Database
 from forbear.envelope import NewEvent
-from forbear.intake import Intake, _parameters, store
-from forbear.round_trip import commit_and_ask
+from forbear.intake import Intake, _storing, store
+from forbear.round_trip import Statement, commit_and_ask
 from tests.functions.builders import make_endpoint, move_clock, one
 from tests.functions.conftest import forget, remembering
 from tests.functions.events import body_of, http_event
@@ -101,11 +101,11 @@ def test_batches_with_the_same_keys_in_opposite_order_do_not_deadlock(database_u
         with psycopg.connect(database_url, autocommit=True, row_factory=psycopg.rows.dict_row) as mine:
             for n in range(rounds):
                 keys = [f"{n}/{i}" for i in range(30)]
-                parameters = _parameters([event(key) for key in (keys if writer % 2 else reversed(keys))])
+                storing = _storing([event(key) for key in (keys if writer % 2 else reversed(keys))])
                 start.wait()
                 # Not through Database: it would try again after a deadlock.
-                rows, _ = commit_and_ask(mine, statement("ingest"), parameters, "SELECT 1 AS one")
-                made += sum(not row["duplicate"] for row in rows)
+                rows, _ = commit_and_ask(mine, storing, Statement("SELECT 1"))
+                made += sum(not duplicate for _, _, duplicate, _ in rows)
         return made
 
     with ThreadPoolExecutor(writers) as pool:
@@ -166,29 +166,28 @@ def test_a_repeat_does_not_rely_on_a_call_that_its_first_ingest_may_not_have_mad
 
 def test_the_question_is_asked_in_another_transaction_that_sees_the_first(database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True, row_factory=psycopg.rows.dict_row) as mine:
-        (first,), asked = commit_and_ask(
+        ((first,),), asked = commit_and_ask(
             mine,
-            "SELECT pg_current_xact_id()::text AS id",
-            {},
-            "SELECT pg_current_xact_id()::text AS id, pg_current_snapshot()::text AS snapshot",
+            Statement("SELECT pg_current_xact_id()::text"),
+            Statement("SELECT pg_current_xact_id()::text, pg_current_snapshot()::text"),
         )
         assert asked is not None
-        assert first["id"] != asked["id"]
-        seen = "SELECT pg_visible_in_snapshot(%s::xid8, %s::pg_snapshot) AS seen"
-        assert one(mine, seen, first["id"], asked["snapshot"])
+        second, snapshot = asked
+        assert first != second
+        assert one(mine, "SELECT pg_visible_in_snapshot(%s::xid8, %s::pg_snapshot) AS seen", first, snapshot)
 
 
 def test_a_statement_that_fails_takes_the_question_with_it_and_leaves_the_connection_usable(database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True, row_factory=psycopg.rows.dict_row) as mine:
         with pytest.raises(psycopg.errors.DivisionByZero):
-            commit_and_ask(mine, "SELECT 1 / 0", {}, "SELECT forbear.call_claimer() AS called")
+            commit_and_ask(mine, Statement("SELECT 1 / 0"), Statement("SELECT forbear.call_claimer()"))
         assert one(mine, "SELECT count(*) FROM forbear.claimers") == 0
-        assert commit_and_ask(mine, "SELECT 1 AS one", {}, "SELECT 2 AS two") == ([{"one": 1}], {"two": 2})
+        assert commit_and_ask(mine, Statement("SELECT $1::int", [1]), Statement("SELECT 2")) == ([(1,)], (2,))
 
 
 def test_a_question_that_fails_does_not_undo_what_is_committed(database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True, row_factory=psycopg.rows.dict_row) as mine:
-        assert commit_and_ask(mine, "SELECT 1 AS one", {}, "SELECT 1 / 0") == ([{"one": 1}], None)
+        assert commit_and_ask(mine, Statement("SELECT 1"), Statement("SELECT 1 / 0")) == ([(1,)], None)
         assert one(mine, "SELECT 3") == 3
 
 

@@ -1,2 +1,2 @@
 -- Whose an API key is, if it is valid and may do this; see forbear.authorise.
-SELECT forbear.authorise(%(id)s::uuid, %(hash)s::bytea, %(scope)s::text, %(tenants)s::text[]) AS tenant
+SELECT forbear.authorise($1::uuid, $2::bytea, $3::text, $4::text[]) AS tenant

@@ -1,11 +1,71 @@
 -- Taking events in, and who must be woken for them.
 
--- Stores events with their fan-out and the wake row for their lanes: all or nothing, in the caller's transaction.
--- Takes parallel arrays, one entry an event. p_patterns: the subscription patterns that the type matches, separated by
--- spaces. p_keys, p_digests: idempotency key and digest, or NULL. Gives one row an event, in order: its id (of the
--- first event under that key), the deliveries made, whether it repeats an event, and whether the key was used for
--- something else. No lane is touched: an insert that is not committed yet could be overlooked by a claimer that
--- empties the lane, the wake row cannot.
+-- How many deliveries an event has, wherever they are by now. In a function of its own, since only repeats ask: a
+-- statement that might have to look into the history prepares for each of its partitions, whether it looks or not.
+CREATE FUNCTION forbear.deliveries_of(p_event uuid) RETURNS bigint
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN (SELECT count(*) FROM forbear.queue q WHERE q.event_id = p_event)
+           + (SELECT count(*) FROM forbear.history h WHERE h.event_id = p_event);
+END
+$$;
+
+-- Stores an event with its fan-out and the wake row for its lanes: all or nothing, in the caller's transaction.
+-- p_patterns: the subscription patterns that the type matches, separated by spaces. p_key, p_digest: idempotency key and
+-- digest, or NULL. Gives its id (of the first event under that key), the deliveries made, whether it repeats an event,
+-- and whether the key was used for something else. No lane is touched: an insert that is not committed yet could be
+-- overlooked by a claimer that empties the lane, the wake row cannot.
+--
+-- It does what its namesake below does with arrays of one, by plain statements: that takes the server half the time.
+CREATE FUNCTION forbear.ingest(
+    p_tenant text, p_type text, p_content_type text, p_payload bytea, p_expires_at timestamptz,
+    p_patterns text, p_key text, p_digest bytea,
+    OUT event_id uuid, OUT deliveries bigint, OUT duplicate boolean, OUT conflict boolean
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+AS $$
+DECLARE
+    v_now       timestamptz := forbear.now();
+    v_id        uuid        := uuidv7(v_now - clock_timestamp());
+    v_endpoints uuid[];
+BEGIN
+    IF p_key IS NOT NULL THEN
+        -- A key older than 24 hours is taken over; a younger one stays as it is, locked until we are done with it.
+        INSERT INTO forbear.idempotency_keys AS k (tenant, key, event_id, digest, created_at)
+        VALUES (p_tenant, p_key, v_id, p_digest, v_now)
+        ON CONFLICT ON CONSTRAINT idempotency_keys_pkey DO UPDATE
+        SET event_id = excluded.event_id, digest = excluded.digest, created_at = excluded.created_at
+        WHERE k.created_at <= v_now - interval '24 hours';
+        IF NOT FOUND THEN
+            -- A new statement, so a new snapshot: it sees the row that a concurrent insert made us wait for.
+            SELECT k.event_id, k.digest = p_digest, k.digest <> p_digest INTO event_id, duplicate, conflict
+            FROM forbear.idempotency_keys k WHERE k.tenant = p_tenant AND k.key = p_key;
+            deliveries := forbear.deliveries_of(event_id);
+            RETURN;
+        END IF;
+    END IF;
+
+    INSERT INTO forbear.events (id, tenant, type, content_type, payload, expires_at)
+    VALUES (v_id, p_tenant, p_type, p_content_type, p_payload, p_expires_at);
+    v_endpoints := ARRAY(SELECT DISTINCT s.endpoint_id FROM forbear.subscriptions s
+                         WHERE s.tenant = p_tenant AND s.pattern = ANY (string_to_array(p_patterns, ' ')));
+    event_id := v_id;
+    deliveries := cardinality(v_endpoints);
+    duplicate := false;
+    conflict := false;
+    IF deliveries > 0 THEN
+        INSERT INTO forbear.queue (id, event_id, endpoint_id, due_at, payload_bytes, expires_at)
+        SELECT uuidv7(v_now - clock_timestamp()), v_id, e.id, v_now, octet_length(p_payload), p_expires_at
+        FROM unnest(v_endpoints) AS e (id);
+        INSERT INTO forbear.wakes (endpoint_ids, due_ats)
+        VALUES (v_endpoints, array_fill(v_now, ARRAY[cardinality(v_endpoints)]));
+    END IF;
+END
+$$;
+
+-- Stores several events, likewise. Takes parallel arrays, one entry an event, and gives one row an event, in order.
 CREATE FUNCTION forbear.ingest(
     p_tenants text[], p_types text[], p_content_types text[], p_payloads bytea[], p_expires timestamptz[],
     p_patterns text[], p_keys text[], p_digests bytea[]
@@ -71,9 +131,7 @@ BEGIN
     )
     SELECT a.n, a.first_id,
            -- A repeat's deliveries were made just now, in this batch, or are older and somewhere on their way.
-           CASE WHEN a.id = a.first_id OR a.made > 0 THEN a.made
-                ELSE (SELECT count(*) FROM forbear.queue q WHERE q.event_id = a.first_id)
-                     + (SELECT count(*) FROM forbear.history h WHERE h.event_id = a.first_id) END,
+           CASE WHEN a.id = a.first_id OR a.made > 0 THEN a.made ELSE forbear.deliveries_of(a.first_id) END,
            a.id <> a.first_id AND a.same,
            a.id <> a.first_id AND NOT a.same
     FROM answer a WHERE a.n IS NOT NULL ORDER BY a.n;
