@@ -15,12 +15,14 @@ from forbear.envelope import NewEvent, read_batch, read_event
 from forbear.ids import Prefix, encode
 from forbear.intake import Stored, store
 from forbear.metrics import DELIVERIES, DUPLICATES, EVENTS, write
-from forbear.models.events import EventAccepted
 from forbear.routes import KeyScope
 from forbear.settings import settings
 from forbear.waking import prepare, summon
 
 logger = logging.getLogger(__name__)
+
+type Answer = dict[str, Any] | Problem
+"""What a producer is told of an event: `models.events.EventAccepted`, or a problem."""
 
 
 @cache
@@ -62,7 +64,7 @@ def post_batch(request: ApiRequest) -> ApiResponse:
 OPERATIONS: dict[str, Operation] = {"POST /v1/events": post_event, "POST /v1/events/batch": post_batch}
 
 
-def _take_in(events: list[NewEvent], key: ApiKey | None) -> list[EventAccepted | Problem]:
+def _take_in(events: list[NewEvent], key: ApiKey | None) -> list[Answer]:
     if not events:
         if key is not None:  # nothing to store is no way around the check
             authorise(database(), key, KeyScope.INGEST)
@@ -97,12 +99,12 @@ def _measure(stored: Sequence[Stored]) -> None:
         logger.exception("events were stored and not counted")
 
 
-def _answer(stored: Stored) -> EventAccepted | Problem:
+def _answer(stored: Stored) -> Answer:
     event_id = encode(Prefix.EVENT, stored.event_id)
     if stored.conflict:
         return Problem(409, f"this key was used for another event, {event_id}: use a new one", event_id=event_id)
-    return EventAccepted(id=event_id, deliveries=stored.deliveries, duplicate=stored.duplicate)
+    return {"id": event_id, "deliveries": stored.deliveries, "duplicate": stored.duplicate}
 
 
-def _result(answer: EventAccepted | Problem) -> dict[str, Any]:
-    return answer.document() if isinstance(answer, Problem) else {"status": 202, **answer.model_dump()}
+def _result(answer: Answer) -> dict[str, Any]:
+    return answer.document() if isinstance(answer, Problem) else {"status": 202, **answer}

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from forbear import replay_progress, replays
-from forbear.api import ApiRequest, ApiResponse, Operation, invalid, parse_body, respond
+from forbear.api import ApiRequest, ApiResponse, Operation, invalid, respond
+from forbear.bodies import parse_body
 from forbear.db import Database, Target
 from forbear.models.replays import ReplayIn, ReplayList, ReplayOne, ReplayQuery, ReplayScope
 from forbear.settings import settings

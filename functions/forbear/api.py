@@ -11,16 +11,18 @@ import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging import Logger
-from pydantic import BaseModel, ValidationError
 
 from forbear.access import Caller, Refused, admit, held_query
 from forbear.db import Database, Unavailable
 from forbear.deadline import within
-from forbear.faults import faults
+from forbear.faults import Fault, faults
 from forbear.routes import FUNCTION_URL, RULES
+
+if TYPE_CHECKING:  # ingest does without pydantic: it would take a third of a cold start
+    from pydantic import BaseModel, ValidationError
 
 PROBLEM = "application/problem+json"
 JSON = "application/json"
@@ -86,12 +88,14 @@ class ApiRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """An answer: `body` is JSON-serialisable, a pydantic model, or None for no content."""
+    """An answer: `body` is an object for JSON, a pydantic model, or None for no content."""
 
     status: int
-    body: Any = None
+    body: dict[str, Any] | BaseModel | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
+
+_compact = json.JSONEncoder(separators=(",", ":")).encode
 
 type Operation = Callable[[ApiRequest], ApiResponse]
 
@@ -117,24 +121,16 @@ def read_request(event: Mapping[str, Any]) -> ApiRequest:
     )
 
 
-def parse_body[M: BaseModel](model: type[M], body: bytes) -> M:
-    """Validate a JSON body.
-
-    Raises:
-        Problem: 400 if it is not JSON, 422 with the fields at fault if it is not what the model wants.
-    """
-    try:
-        return model.model_validate_json(body or b"{}")
-    except ValidationError as error:
-        raise invalid(error) from error
-
-
 def invalid(error: ValidationError) -> Problem:
     """The problem that a validation error is: 400 for broken JSON, else 422 with an `errors` member."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         return Problem(400, f"the body is not JSON: {first['msg']}")
-    found = faults(error)
+    return at_fault(faults(error))
+
+
+def at_fault(found: Sequence[Fault]) -> Problem:
+    """The problem that some fields are: 422, told by the first, with all of them in an `errors` member."""
     return Problem(422, str(found[0]), errors=[asdict(fault) for fault in found])
 
 
@@ -173,12 +169,14 @@ def respond(
         done = "nothing was done" if error.nothing_done else "whether this was done is not known"
         detail = f"the {error.what} cannot be used now; {done}: try again"
         return _problem(Problem(503, detail, headers={"retry-after": str(RETRY_AFTER_S)}))
-    except ValidationError as error:  # a row, or an answer, that no model takes: its message would show the values
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        logger.error("unforeseen error: %s", error.title, extra={"faults": found})  # noqa: TRY400 - a traceback has it
-        return _problem(Problem(500, "something went wrong here; it has been logged"))
-    except Exception:
-        logger.exception("unforeseen error")
+    except Exception as error:
+        from pydantic import ValidationError  # noqa: PLC0415 - few get here, and who has raised one has imported it
+
+        if isinstance(error, ValidationError):  # a row or an answer that no model takes; its message would show values
+            found = error.errors(include_url=False, include_context=False, include_input=False)
+            logger.error("unforeseen error: %s", error.title, extra={"faults": found})  # noqa: TRY400 - so would a traceback
+        else:
+            logger.exception("unforeseen error")
         return _problem(Problem(500, "something went wrong here; it has been logged"))
 
 
@@ -202,10 +200,7 @@ def _nothing_there(key: str, there: Sequence[str], *, by_url: bool) -> Problem:
 def _result(response: ApiResponse) -> dict[str, Any]:
     if response.body is None:
         return {"statusCode": response.status, "headers": dict(response.headers), "body": ""}
-    if isinstance(response.body, BaseModel):
-        body = response.body.model_dump_json()
-    else:
-        body = json.dumps(response.body, separators=(",", ":"))
+    body = _compact(response.body) if isinstance(response.body, dict) else response.body.model_dump_json()
     return {"statusCode": response.status, "headers": {"content-type": JSON, **response.headers}, "body": body}
 
 
@@ -213,5 +208,5 @@ def _problem(problem: Problem) -> dict[str, Any]:
     return {
         "statusCode": problem.status,
         "headers": {"content-type": PROBLEM, "cache-control": "no-store", **problem.headers},
-        "body": json.dumps(problem.document(), separators=(",", ":")),
+        "body": _compact(problem.document()),
     }

@@ -12,20 +12,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from pydantic import BaseModel, ValidationError
-
-from forbear.api import JSON, Problem, invalid
+from forbear.api import JSON, Problem, at_fault
+from forbear.heads import MAX_BATCH_EVENTS, Head, InvalidHead, read_head, validate_key
 from forbear.jsonspan import InvalidJson, Span, elements, spans
-from forbear.models.events import MAX_BATCH_EVENTS, EventHead, EventHeaders, validate_key
 
 MAX_PAYLOAD_BYTES: Final = 1 << 20
 # Lambda takes events of 6 MiB, and a body comes as base64 if it must: 4/3 of its size.
 MAX_BATCH_BYTES: Final = 4_500_000
 
 _KEY_HEADER: Final = "idempotency-key"
-_RAW_HEADERS: Final = ("forbear-tenant", "forbear-type", "forbear-expires-at")
+_RAW_HEADERS: Final = {"tenant": "forbear-tenant", "type": "forbear-type", "expires_at": "forbear-expires-at"}
 _HEAD_MEMBERS: Final = ("tenant", "type", "id", "expires_at")
 _CONTENT_TYPE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
 _DEFAULT_CONTENT_TYPE: Final = "application/octet-stream"
@@ -67,7 +65,7 @@ def read_event(headers: Mapping[str, str], body: bytes) -> NewEvent:
             member or header is missing, unknown or not as it should be.
     """
     key = _key(headers)
-    if any(name in headers for name in _RAW_HEADERS):
+    if any(name in headers for name in _RAW_HEADERS.values()):
         return _from_headers(headers, body, key)
     _check_media_type(headers)
     event = _from_envelope(body)
@@ -119,14 +117,14 @@ def _from_envelope(document: bytes) -> NewEvent:
     members = _spans(document)
     _check_members(members, known=(*_HEAD_MEMBERS, "payload"), required="payload")
     given = {name: _text(span.of(document)) for name, span in members.items() if name != "payload"}
-    head = _validated(EventHead, given)
+    head = _head(given)
     payload = members["payload"].of(document)
     _check_size(payload)
     return NewEvent(head.tenant, head.type, JSON, payload, head.expires_at, head.id)
 
 
 def _from_headers(headers: Mapping[str, str], body: bytes, key: str | None) -> NewEvent:
-    head = _validated(EventHeaders, {name: headers[name] for name in _RAW_HEADERS if name in headers})
+    head = _head({name: headers[name] for name in _RAW_HEADERS.values() if name in headers}, _RAW_HEADERS)
     content_type = headers.get("content-type", "").strip() or _DEFAULT_CONTENT_TYPE
     if not _CONTENT_TYPE.fullmatch(content_type):
         raise Problem(422, "content-type: it must be printable ASCII, at most 255 characters")
@@ -168,11 +166,11 @@ def _check_members(members: Mapping[str, Span], *, known: tuple[str, ...], requi
         raise Problem(422, f"{required}: it is missing")
 
 
-def _validated[M: BaseModel](model: type[M], given: Mapping[str, Any]) -> M:
+def _head(given: Mapping[str, object], names: Mapping[str, str] | None = None) -> Head:
     try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        raise invalid(error) from None
+        return read_head(given, names)
+    except InvalidHead as error:
+        raise at_fault(error.faults) from None
 
 
 def _text(document: bytes) -> str | bool | None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from pydantic import ValidationError
+if TYPE_CHECKING:  # ingest has faults to tell, and does without pydantic
+    from pydantic import ValidationError
+
+MISSING: Final = "it is missing: add it"
 
 # Where the validator's message speaks of itself and does not say what to do.
 _REWORDED = {
     "extra_forbidden": "there is no such field: correct its name or remove it",
-    "missing": "it is missing: add it",
+    "missing": MISSING,
     "union_tag_not_found": "its `kind` is missing: add it",
 }
 # Parts of a location that are no part of the document: the kinds of a union that were gone into.

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
-
-from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
 # The embedded metric format takes so many values of a metric in a line.
 SAMPLE: Final = 100
@@ -79,13 +78,23 @@ def write(namespace: str | None, values: Mapping[Metric, float | Sequence[float]
     """
     if namespace is None or not values:
         return
-    # The name of a service, even one from the environment, would become a dimension; no name does not.
-    provider = AmazonCloudWatchEMFProvider(namespace=namespace, service="")
-    document = provider.serialize_metric_set(
-        {metric.name: {"Unit": metric.unit, "Value": value} for metric, value in values.items()}, dimensions
-    )
-    # Each byte is paid for as log, so no spaces; and in one piece, since threads share the output.
-    sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
+    # "Specification: Embedded metric format", Amazon CloudWatch User Guide.
+    directive = {
+        "Namespace": namespace,
+        "Dimensions": [list(dimensions)],
+        "Metrics": [{"Name": metric.name, "Unit": metric.unit} for metric in values],
+    }
+    document = {
+        "_aws": {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [directive]},
+        **dimensions,
+        **{metric.name: value for metric, value in values.items()},
+    }
+    # In one piece, since threads share the output.
+    sys.stdout.write(_compact(document) + "\n")
+
+
+# Each byte is paid for as log, so no spaces.
+_compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Reservoir:

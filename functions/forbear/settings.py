@@ -1,18 +1,19 @@
 """What can be set from outside: one model, read from environment variables named FORBEAR_ and the field's name.
 
-The only place that reads the environment.
+The only place that reads the environment. A dataclass, since every function needs it: pydantic would be half of the
+cold start of those that need nothing else of it.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache, partial
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from typing import Any
 
 from forbear.rds_token import Credentials
 
@@ -23,79 +24,114 @@ class InvalidSettings(ValueError):
     """A setting is missing or out of bounds; the message names the environment variable and what it takes."""
 
 
-def _split(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+type Take = Callable[[str], Any]
+"""Reads the text of a variable; raises ValueError, which does not show it, for it may be a secret."""
 
 
-def _networks(value: object) -> object:
-    parts = _split(value)
-    return tuple(ip_network(part) for part in parts) if isinstance(parts, tuple) else value
+def _yes(text: str) -> bool:
+    if text.lower() in {"true", "1", "yes", "on"}:
+        return True
+    if text.lower() in {"false", "0", "no", "off"}:
+        return False
+    raise ValueError("it must be true or false")
 
 
-class Settings(BaseModel):
+def _whole(least: int, most: float = math.inf) -> Take:
+    bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
+    return partial(_within, int, f"a whole number {bounds}", least, most)
+
+
+def _number(least: float, most: float) -> Take:
+    return partial(_within, float, f"a number from {least} to {most}", least, most)
+
+
+def _within(kind: type[int | float], wanted: str, least: float, most: float, text: str) -> float:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        raise ValueError(f"it must be {wanted}")
+    return value
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    return tuple(ip_network(part) for part in _split(text))
+
+
+def _ports(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in _split(text))
+    except ValueError:
+        raise ValueError("it must be numbers") from None
+
+
+def _setting(about: str, default: Any = MISSING, *, take: Take = str) -> Any:
+    """A field of `Settings`: what it is for, its default (none: it must be given), and how its text is read."""
+    return field(default=default, metadata={"about": about, "take": take})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
     """Forbear's settings, with their defaults, bounds and units."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    database_url: str = Field(description="PostgreSQL connection URL (postgresql://user:password@host:port/database).")
-    database_iam: bool = Field(
+    database_url: str = _setting("PostgreSQL connection URL (postgresql://user:password@host:port/database).")
+    database_iam: bool = _setting(
+        "Whether the password is an IAM authentication token, made anew for each connection.", default=False, take=_yes
+    )
+    key: str | None = _setting(
+        "What wraps the data keys, which encrypt secrets and hash API keys: the ARN of a KMS key, or the path of a key"
+        " file.",
+        None,
+    )
+    open: bool = _setting(
+        "Whether requests that nobody vouches for are let in; for a local stack on loopback only.",
         default=False,
-        description="Whether the password is an IAM authentication token, made anew for each connection.",
+        take=_yes,
     )
-    key: str | None = Field(
-        default=None,
-        description="What wraps the data keys, which encrypt secrets and hash API keys: the ARN of a KMS key, or the "
-        "path of a key file.",
+    master_secret: str | None = _setting("ARN of the secret with the database's master user, for migrations.", None)
+    retention_days: int = _setting(
+        "Days to keep events, deliveries and attempts after they ended.", 30, take=_whole(1, 3650)
     )
-    open: bool = Field(
-        default=False,
-        description="Whether requests that nobody vouches for are let in; for a local stack on loopback only.",
+    allow_http: bool = _setting(
+        "Whether endpoints may be plain http; also asked when sending.", default=False, take=_yes
     )
-    master_secret: str | None = Field(
-        default=None, description="ARN of the secret with the database's master user, for migrations."
+    allow_networks: tuple[IPv4Network | IPv6Network, ...] = _setting(
+        "Networks (comma-separated CIDR) that endpoints may lie in although they are not public.", (), take=_networks
     )
-    retention_days: int = Field(
-        default=30, ge=1, le=3650, description="Days to keep events, deliveries and attempts after they ended."
+    ports: tuple[int, ...] = _setting(
+        "Ports that endpoints may have (comma-separated); empty: any. Also asked when sending.", (), take=_ports
     )
-    allow_http: bool = Field(default=False, description="Whether endpoints may be plain http; also asked when sending.")
-    allow_networks: Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_networks)] = Field(
-        default=(),
-        description="Networks (comma-separated CIDR) that endpoints may lie in although they are not public.",
+    presets: Path | None = _setting(  # noqa: RUF009 - it makes a field
+        "File of own presets (TOML), beside the built-in ones; a relative path begins at the functions.",
+        None,
+        take=Path,
     )
-    ports: Annotated[tuple[int, ...], BeforeValidator(_split)] = Field(
-        default=(), description="Ports that endpoints may have (comma-separated); empty: any. Also asked when sending."
+    max_in_flight: int = _setting(
+        "Requests in flight at most, per claimer; Lambda gives 1,024 descriptors.", 1000, take=_whole(1, 1000)
     )
-    presets: Path | None = Field(
-        default=None,
-        description="File of own presets (TOML), beside the built-in ones; a relative path begins at the functions.",
+    max_claimers: int = _setting("Claimers awake at once at most.", 4, take=_whole(1, 50))
+    max_batch_bytes: int = _setting(
+        "Payload bytes that a claimer holds in memory at most, about.", 32 << 20, take=_whole(1 << 20)
     )
-    max_in_flight: int = Field(
-        default=1000,
-        ge=1,
-        le=1000,
-        description="Requests in flight at most, per claimer; Lambda gives 1,024 descriptors.",
+    linger_s: float = _setting(
+        "Seconds a claimer with nothing to do stays before it goes to sleep.", 1.0, take=_number(0, 60)
     )
-    max_claimers: int = Field(default=4, ge=1, le=50, description="Claimers awake at once at most.")
-    max_batch_bytes: int = Field(
-        default=32 << 20, ge=1 << 20, description="Payload bytes that a claimer holds in memory at most, about."
+    tick_s: float = _setting(
+        "Seconds between two ticks of the schedule; work due sooner is awaited.", 60.0, take=_number(0.1, 900)
     )
-    linger_s: float = Field(
-        default=1.0, ge=0, le=60, description="Seconds a claimer with nothing to do stays before it goes to sleep."
+    claimer_function: str | None = _setting("Name of the claimer function, for waking it.", None)
+    maintenance_function: str | None = _setting(
+        "Name of the maintenance function, which the claimer calls once an hour of work.", None
     )
-    tick_s: float = Field(
-        default=60.0,
-        ge=0.1,
-        le=900,
-        description="Seconds between two ticks of the schedule; work due sooner is awaited.",
-    )
-    claimer_function: str | None = Field(default=None, description="Name of the claimer function, for waking it.")
-    maintenance_function: str | None = Field(
-        default=None, description="Name of the maintenance function, which the claimer calls once an hour of work."
-    )
-    schedule_name: str | None = Field(default=None, description="Name of the claimer's EventBridge schedule.")
-    schedule_group: str = Field(default="default", description="The schedule's group.")
-    metrics_namespace: str | None = Field(
-        default=None, description="CloudWatch namespace of the metrics; without one, none are written."
+    schedule_name: str | None = _setting("Name of the claimer's EventBridge schedule.", None)
+    schedule_group: str = _setting("The schedule's group.", "default")
+    metrics_namespace: str | None = _setting(
+        "CloudWatch namespace of the metrics; without one, none are written.", None
     )
 
     @classmethod
@@ -105,18 +141,18 @@ class Settings(BaseModel):
         Raises:
             InvalidSettings: a variable is missing or not as its field wants it.
         """
-        given = {
-            name: environment[PREFIX + name.upper()]
-            for name in cls.model_fields
-            if environment.get(PREFIX + name.upper())
-        }
-        try:
-            return cls.model_validate(given)
-        except ValidationError as error:
-            first = error.errors()[0]
-            name = PREFIX + str(first["loc"][0]).upper()
-            about = cls.model_fields[str(first["loc"][0])].description
-            raise InvalidSettings(f"{name}: {first['msg']}. It takes: {about}") from error
+        given: dict[str, Any] = {}
+        for one in fields(cls):
+            name = PREFIX + one.name.upper()
+            text = environment.get(name)
+            try:
+                if text:
+                    given[one.name] = one.metadata["take"](text)
+                elif one.default is MISSING:
+                    raise ValueError("it is missing")
+            except ValueError as error:
+                raise InvalidSettings(f"{name}: {error}. It takes: {one.metadata['about']}") from None
+        return cls(**given)
 
 
 @cache

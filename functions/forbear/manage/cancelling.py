@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from forbear.api import ApiRequest, ApiResponse, Problem, parse_body
+from forbear.api import ApiRequest, ApiResponse, Problem
+from forbear.bodies import parse_body
 from forbear.db import Connection, statement
 from forbear.ids import Prefix, encode
 from forbear.manage import cursors

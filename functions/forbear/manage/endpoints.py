@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from forbear import urls
-from forbear.api import ApiRequest, ApiResponse, parse_body
+from forbear.api import ApiRequest, ApiResponse
+from forbear.bodies import parse_body
 from forbear.db import Connection, statement
 from forbear.guard import Guard
 from forbear.ids import Prefix, encode

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from forbear.access import keyring
-from forbear.api import ApiRequest, ApiResponse, Problem, parse_body
+from forbear.api import ApiRequest, ApiResponse, Problem
 from forbear.api_keys import make
+from forbear.bodies import parse_body
 from forbear.db import Connection, statement
 from forbear.ids import Prefix, encode
 from forbear.manage import cursors

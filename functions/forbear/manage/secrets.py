@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from forbear.api import ApiRequest, ApiResponse, Problem, parse_body
+from forbear.api import ApiRequest, ApiResponse, Problem
+from forbear.bodies import parse_body
 from forbear.db import Connection, statement
 from forbear.manage.backend import Backend
 from forbear.manage.endpoint_rows import Row, lock, not_found, target

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from forbear.api import ApiRequest, ApiResponse, parse_body
+from forbear.api import ApiRequest, ApiResponse
+from forbear.bodies import parse_body
 from forbear.db import statement
 from forbear.ids import Prefix, encode
 from forbear.manage.backend import Backend

@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from forbear import event_types, rfc3339, tenants
-
-RESERVED_TYPES: Final = "forbear."
-MAX_KEY_CHARS: Final = 255
-MAX_BATCH_EVENTS: Final = 500
-
-_KEY: Final = re.compile(rf"[\x20-\x7e]{{1,{MAX_KEY_CHARS}}}")
-
-
-def _validate_type(name: str) -> str:
-    event_types.validate(name)
-    if name.startswith(RESERVED_TYPES):
-        raise ValueError(f"types that begin with {RESERVED_TYPES} are Forbear's own; use another name")
-    return name
-
-
-def validate_key(key: str) -> str:
-    """Check an idempotency key: 1 to 255 printable ASCII characters. Gives it back.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not _KEY.fullmatch(key):
-        raise ValueError(f"an idempotency key has 1 to {MAX_KEY_CHARS} characters, all of them printable ASCII")
-    return key
+from forbear.heads import MAX_BATCH_EVENTS, MAX_KEY_CHARS, validate_key, validate_type
 
 
 def _parse_time(value: object) -> object:
@@ -46,7 +22,7 @@ TenantName = Annotated[
 ]
 EventType = Annotated[
     str,
-    AfterValidator(_validate_type),
+    AfterValidator(validate_type),
     WithJsonSchema(
         {
             "type": "string",
