@@ -43,6 +43,9 @@ REASONS = {
     ("forbear/db.py", "Database._open", "time.time"): (
         "the other end of that; a clock that was set meanwhile costs a new connection, nothing else"
     ),
+    ("forbear/metrics.py", "write", "time.time"): (
+        "CloudWatch files a line under its own time of day, and takes none that is hours off"
+    ),
 }
 
 # PostgreSQL's own clock: what must move with the shifted clock may not be read past forbear.now().
@@ -64,6 +67,11 @@ SQL_REASONS = {
         "v_ids uuid[] := ARRAY(SELECT uuidv7(v_now - clock_timestamp()) FROM generate_subscripts(p_types, 1));",
     ): "the same, for a time read once",
     ("0003_ingest.sql", "SELECT uuidv7(v_now - clock_timestamp()), g.id, m.endpoint_id,"): "the same",
+    ("0003_ingest.sql", "v_id uuid := uuidv7(v_now - clock_timestamp());"): "the same",
+    (
+        "0003_ingest.sql",
+        "SELECT uuidv7(v_now - clock_timestamp()), v_id, e.id, v_now, octet_length(p_payload), p_expires_at",
+    ): "the same",
     (
         "0008_gauges.sql",
         (

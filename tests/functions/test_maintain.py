@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -121,7 +122,7 @@ def test_the_claimer_calls_when_it_is_told_to(
 def test_without_a_function_to_call_nobody_is_asked(calls: list[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
     store = Asked(answer=True)
     monkeypatch.setattr(claimer, "_store", lambda: store)
-    run(claimer._keep_house(KNOWN.model_copy(update={"maintenance_function": None})))
+    run(claimer._keep_house(replace(KNOWN, maintenance_function=None)))
     assert (calls, store.times) == ([], 0)
 
 

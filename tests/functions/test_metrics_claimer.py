@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -370,5 +371,5 @@ class TestWakeCallsThatFail:
         assert values(capsys.readouterr().out, WAKE_CALLS_FAILED) == [1, 1, 1]
 
     def test_are_only_logged_without_a_namespace(self, capsys: Output) -> None:
-        assert invoke_claimer(self.KNOWN.model_copy(update={"metrics_namespace": None}), "wake") is False
+        assert invoke_claimer(replace(self.KNOWN, metrics_namespace=None), "wake") is False
         assert capsys.readouterr().out == ""

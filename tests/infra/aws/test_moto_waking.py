@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -206,7 +206,7 @@ class TestSchedule:
         assert "schedule" in caplog.text
 
     def test_without_a_schedules_name_nothing_is_switched(self) -> None:
-        nameless = SETTINGS.model_copy(update={"schedule_name": None})
+        nameless = replace(SETTINGS, schedule_name=None)
         assert run(AwsWaking(nameless).keep_ticking()) is True
         assert state() == ("DISABLED", RATE)
 
@@ -230,7 +230,7 @@ class TestCall:
         assert failures == [logging.ERROR] * 2
 
     def test_without_a_functions_name_nobody_is_called(self, calls: list[Call]) -> None:
-        assert invoke_claimer(SETTINGS.model_copy(update={"claimer_function": None}), "wake") is True
+        assert invoke_claimer(replace(SETTINGS, claimer_function=None), "wake") is True
         assert calls == []
 
     def test_one_claimer_is_called_however_often_work_comes_and_a_failed_call_is_repeated(
