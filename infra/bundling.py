@@ -1,7 +1,7 @@
 """What the functions' code is in Lambda: their sources, the packages they import, and bytecode for both.
 
 Owns how that folder is made, without Docker, on any machine, byte for byte the same from the same sources; and when it
-has to be made anew. Knows no function and no construct but the asset.
+has to be made anew. Knows no function and no CDK.
 """
 
 from __future__ import annotations
@@ -16,11 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
-
-import aws_cdk as cdk
-import jsii
-from aws_cdk import aws_lambda as lambda_
+from typing import Final, Literal
 
 FUNCTIONS: Final = Path(__file__).parent.parent / "functions"
 REQUIREMENTS: Final = "requirements.txt"
@@ -140,20 +136,6 @@ class Bundle:
             raise BundlingError(f"{_advice(done.stderr, self.architecture)} uv said:\n{done.stderr.strip()}")
 
 
-def code(bundle: Bundle) -> lambda_.Code:
-    """The asset, to be shared by all functions: CDK makes it when cdk.out has none of this digest yet.
-
-    Raises:
-        BundlingError: a source cannot be read.
-    """
-    return lambda_.Code.from_asset(
-        str(bundle.functions),
-        asset_hash_type=cdk.AssetHashType.CUSTOM,
-        asset_hash=bundle.digest(),
-        bundling=cdk.BundlingOptions(image=lambda_.Runtime.PYTHON_3_13.bundling_image, local=_Local(bundle)),
-    )
-
-
 @contextmanager
 def alone(output: Path) -> Iterator[None]:
     """Let nobody else of us write to a cloud assembly's folder meanwhile.
@@ -168,26 +150,6 @@ def alone(output: Path) -> Iterator[None]:
     with (output / "forbear.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-@jsii.implements(cdk.ILocalBundling)
-class _Local:
-    """CDK's way to bundle without Docker; the image beside it is never fetched."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        self._bundle = bundle
-
-    def try_bundle(self, output_dir: str, *_options: Any, **_more: Any) -> bool:
-        """Make the bundle in a folder that CDK made. Never False: Docker would be asked then.
-
-        Raises:
-            SystemExit: it cannot be made. An exception would reach nobody but with the whole stack of CDK around it.
-        """
-        try:
-            self._bundle.build(Path(output_dir))
-        except BundlingError as error:
-            sys.exit(f"forbear: {error}")
-        return True
 
 
 def _read(path: Path) -> bytes:

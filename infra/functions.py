@@ -17,7 +17,8 @@ from constructs import Construct, IConstruct
 
 from forbear.roles import ROLE_OF
 from forbear.vault import Purpose
-from infra.bundling import PRESETS, Bundle, code
+from infra.bundling import PRESETS, Bundle
+from infra.code_asset import code
 from infra.config import StackConfig
 from infra.database import MASTER, Database
 from infra.execution_role import allow, execution_role
