@@ -10,7 +10,6 @@ import importlib.util
 import json
 import marshal
 import os
-import platform
 import shutil
 import sys
 import threading
@@ -24,6 +23,7 @@ from types import CodeType
 
 import pytest
 
+from infra.bench.cold_starts import HERE, runtime_client
 from infra.bundling import (
     CERTIFICATES,
     FUNCTIONS,
@@ -48,7 +48,6 @@ MOST_UNZIPPED = 250 << 20
 MOST_ZIPPED = 50 << 20
 
 MACHINES = {"arm64": 183, "x86_64": 62}  # e_machine in an ELF header: EM_AARCH64, EM_X86_64
-HERE: Architecture = "arm64" if platform.machine() in {"aarch64", "arm64"} else "x86_64"
 
 
 def requirements() -> dict[str, str]:
@@ -289,18 +288,6 @@ def test_bytecode_of_another_python_is_not_made(sources: Path, tmp_path: Path, m
         Bundle(architecture="arm64", functions=sources).build(tmp_path)
 
 
-def runtime(folder: Path) -> Path:
-    """A folder with Lambda's runtime client and nothing else of this environment's packages."""
-    for module in ("awslambdaric", "runtime_client", "simplejson", "snapshot_restore_py"):
-        spec = importlib.util.find_spec(module)
-        assert spec is not None
-        assert spec.origin is not None
-        path = Path(spec.origin)
-        path = path.parent if path.name == "__init__.py" else path
-        (folder / path.name).symlink_to(path)
-    return folder
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="Lambda's runtime client and the bundle are for Linux")
 @pytest.mark.parametrize("function", NAMES)
 async def test_an_entry_point_starts_under_lambdas_own_runtime_client(
@@ -313,7 +300,7 @@ async def test_an_entry_point_starts_under_lambdas_own_runtime_client(
         host="127.0.0.1",
         command=[sys.executable, "-S", "-B", "-m", "awslambdaric", f"{function}.handler"],
         variables={
-            "PYTHONPATH": f"{made}:{runtime(tmp_path)}",
+            "PYTHONPATH": f"{made}:{runtime_client(tmp_path)}",
             "AWS_LAMBDA_FUNCTION_NAME": function,
             "AWS_LAMBDA_LOG_FORMAT": "JSON",
             "AWS_REGION": "eu-central-1",
