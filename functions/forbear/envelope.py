@@ -176,7 +176,8 @@ def _head(given: Mapping[str, object], names: Mapping[str, str] | None = None) -
 def _text(document: bytes) -> str | bool | None:
     """The value of a JSON text that should be a string: that, None for null, `_NO_TEXT` for anything else."""
     if document.startswith(b'"'):
-        return str(json.loads(document))
+        text = document.decode()
+        return str(json.loads(text)) if "\\" in text else text[1:-1]
     return None if document == b"null" else _NO_TEXT
 
 

@@ -106,17 +106,19 @@ class _Reader:
 
     def take(self, char: str) -> bool:
         """Skip space, and the character if it comes next."""
-        self._skip_space()
-        if not self.text.startswith(char, self.position):
-            return False
+        if not self.text.startswith(char, self.position):  # mostly there is no space
+            self._skip_space()
+            if not self.text.startswith(char, self.position):
+                return False
         self.position += 1
         return True
 
     def name(self) -> str:
         """Read a member's name and the colon behind it."""
-        self._skip_space()
         if not self.text.startswith('"', self.position):
-            self.fail("expected a member's name in double quotes", self.position)
+            self._skip_space()
+            if not self.text.startswith('"', self.position):
+                self.fail("expected a member's name in double quotes", self.position)
         name: str = self._scan()
         if not self.take(":"):
             self.fail("expected : behind a member's name", self.position)

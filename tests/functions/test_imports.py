@@ -17,18 +17,6 @@ NOBODY = {
     *("boto3", "botocore.session", "botocore.client", "urllib3"),
     *("httpx", "requests", "starlette", "rich", "typer", "forbear.openapi"),
 }
-    "boto3",
-    "botocore.session",
-    "botocore.client",
-    "httpx",
-    "requests",
-    "starlette",
-    "rich",
-    "typer",
-    "urllib3",
-    "forbear.openapi",
-}
-MODELS = {"pydantic", "pydantic_core", "forbear.models", "forbear.policy"}
 SENDING = {"forbear.sender", "httptools", "uvloop"}
 SEALING = {"cryptography", "cffi"}
 MUST_NOT = {
