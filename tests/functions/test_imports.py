@@ -17,6 +17,7 @@ NOBODY = {
     *("boto3", "botocore.session", "botocore.client", "urllib3"),
     *("httpx", "requests", "starlette", "rich", "typer", "forbear.openapi"),
 }
+MODELS = {"pydantic", "pydantic_core", "forbear.models", "forbear.policy"}
 SENDING = {"forbear.sender", "httptools", "uvloop"}
 SEALING = {"cryptography", "cffi"}
 MUST_NOT = {
