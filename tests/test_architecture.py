@@ -32,6 +32,8 @@ PURE = sorted(
                 "states",
                 "tenants",
                 "faults",
+                "heads",
+                "rfc3339",
             )
         ),
     ]

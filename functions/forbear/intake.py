@@ -87,6 +87,9 @@ def store(database: Database, events: Sequence[NewEvent], key: ApiKey | None = N
     except Unavailable as error:
         logger.warning("database unavailable", exc_info=error)
         raise Problem(503, _advice(error, keyed=keyed), headers={"retry-after": str(RETRY_AFTER_S)}) from error
+    if len(events) == 1:
+        ((row,),) = rows
+        rows = [row]
     stored = tuple(Stored(*row) for row in rows)
     if not must_wake and any(one.duplicate for one in stored):
         must_wake = _must_wake_after_a_repeat(database)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.abc import PQGen
 from psycopg.adapt import PyFormat, Transformer
-from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.rows import TupleRow
 from psycopg.waiting import Ready, Wait
@@ -117,7 +117,7 @@ def _exchange(pgconn: PGconn, messages: Sequence[_Message], answers: list[PGresu
         answers: filled, up to where the connection is lost.
     """
     for message in messages:
-        pgconn.send_query_params(*message)
+        pgconn.send_query_params(*message, result_format=Format.BINARY)
     pgconn.pipeline_sync()
     while pgconn.flush():
         # A server that cannot get rid of its answers reads nothing more.

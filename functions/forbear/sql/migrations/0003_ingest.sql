@@ -145,9 +145,10 @@ $$;
 -- if a wake row is there. So an event that nobody wants calls nobody, and leaves no mark that silences another.
 -- p_relying: a mark of one that was called is as good as that of one that is awake. It is not for who repeats an event
 -- that was stored before: the ingest that left the mark may have died over it. It waits for no lock for long: the answer
--- to the commit comes together with this one's, and who gets none calls.
+-- to the commit comes together with this one's, and who gets none calls. (Set where it counts and not for the function,
+-- which every event calls and which rarely gets that far.)
 CREATE FUNCTION forbear.call_claimer(p_for_wakes boolean DEFAULT false, p_relying boolean DEFAULT true) RETURNS boolean
-LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := forbear.now();
 BEGIN
@@ -159,6 +160,7 @@ BEGIN
     IF p_for_wakes AND NOT EXISTS (SELECT FROM forbear.wakes) THEN
         RETURN false;
     END IF;
+    PERFORM set_config('lock_timeout', '500ms', true);
     INSERT INTO forbear.claimers (id, awake_until)
     VALUES ('00000000-0000-0000-0000-000000000000', v_now + interval '5 seconds')
     ON CONFLICT (id) DO UPDATE SET awake_until = excluded.awake_until
