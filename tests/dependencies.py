@@ -32,7 +32,7 @@ PURPOSES: Final[Mapping[str, str]] = {
     "matplotlib": "charts as files",
     "plotille": "charts in the terminal",
     "psycopg": "the connection to PostgreSQL",
-    "pydantic": "validates requests, policies and settings",
+    "pydantic": "validates requests and policies",
     "rich": "tables in the terminal",
     "standardwebhooks": "verifies signatures as a receiver would",
     "starlette": "the local stack's HTTP API and receivers",
