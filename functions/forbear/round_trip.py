@@ -3,7 +3,7 @@
 Owns the pipeline. Knows neither the statement nor the question.
 
 It speaks to libpq itself, through psycopg's wrapper: psycopg's own pipeline turns to the socket once a statement and
-more, which cost more of the processor's time than all the rest that ingest does.
+more, which took almost half of ingest's Python time.
 """
 
 from __future__ import annotations
