@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from ipaddress import ip_network
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,10 +23,9 @@ import uvloop
 
 from forbear.data_keys import DataKeys
 from forbear.guard import Guard
-from forbear.leases import Lease
 from forbear.loop import ClaimLoop, Limits
 from forbear.sender.lean import LeanSender
-from forbear.store import Store
+from forbear.store import Room, Settlement, Store, Turned
 from forbear.vault import Purpose, wrapping
 
 LONGEST_S = 600.0
@@ -106,14 +106,20 @@ class _Rationed(Store):
     left: int
     on_last: Callable[[], None]
 
-    async def claim(self, slots: int, payload_bytes: int, free: int | None = None) -> list[Lease]:
-        if not self.left:
-            return []
-        leases = await super().claim(min(slots, self.left), payload_bytes, free)
-        self.left -= len(leases)
-        if not self.left:
-            self.on_last()
-        return leases
+    async def turn(
+        self, settlement: Settlement | None = None, room: Room | None = None, *, step: bool = False
+    ) -> Turned:
+        if room is not None:
+            # Nothing is left, but the loop has not stopped yet: no room is no claim.
+            room = replace(room, slots=min(room.slots, self.left)) if self.left else None
+        if settlement is None and room is None and not step:
+            return Turned(None, [], None)
+        turned = await super().turn(settlement, room, step=step)
+        if turned.leases:
+            self.left -= len(turned.leases)
+            if not self.left:
+                self.on_last()
+        return turned
 
 
 def _run(key: Path, pipe: Connection) -> None:

@@ -10,8 +10,8 @@ rate r, is 1 - exp(-r w) (an M/G/infinity queue that is not empty), and r exp(-r
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 from forbear.settings import Settings
 from infra.config import StackConfig
@@ -25,8 +25,9 @@ DAYS: Final = 30
 CORE_MB: Final = 1769
 """The memory that comes with a whole CPU in Lambda."""
 
-_IN_FLIGHT: Final[int] = Settings.model_fields["max_in_flight"].default
-_LINGER_S: Final[float] = Settings.model_fields["linger_s"].default
+_DEFAULTS: Final[dict[str, Any]] = {setting.name: setting.default for setting in fields(Settings)}
+_IN_FLIGHT: Final[int] = _DEFAULTS["max_in_flight"]
+_LINGER_S: Final[float] = _DEFAULTS["linger_s"]
 # A claimer hands on when its 15 minutes are nearly over: `forbear.loop`.
 _LIFE_S: Final = 855.0
 

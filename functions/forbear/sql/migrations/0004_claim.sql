@@ -4,8 +4,9 @@
 -- So the plans here and in the next file must not hang on statistics:
 --   - a table is read by its key in a subquery that the planner cannot pull up (LATERAL … LIMIT 1, or a scalar one), or
 --     by `= ANY (array)` and nothing else;
---   - an UPDATE or DELETE with values of its own for each row joins an array, by nested loops without materialisation:
---     an array is taken for ten rows, and reading a whole index ten times never looks as cheap as ten look-ups;
+--   - an UPDATE or DELETE with values of its own for each row finds them by where they stand (ctid), having looked that
+--     up so: a join by key could be turned round, and read a whole index, where tables were vacuumed while empty. The
+--     rows are locked before, or whoever moves one meanwhile has made it none of ours;
 --   - beside `id =` no condition says or implies that lease_token is or is not null: the partial indexes, read in full,
 --     would look as good as the primary key.
 
@@ -48,8 +49,10 @@ BEGIN
     SET ready_at        = least(l.ready_at, greatest(w.due_at, forbear.barred_until(l))),
         low_water       = least(l.low_water, w.due_at),
         retry_low_water = least(l.retry_low_water, w.due_at)
-    FROM unnest(v_locked, v_due_at) AS w (endpoint_id, due_at)
-    WHERE l.endpoint_id = w.endpoint_id
+    FROM (SELECT w.due_at, s.spot FROM unnest(v_locked, v_due_at) AS w (endpoint_id, due_at)
+          CROSS JOIN LATERAL (SELECT l.ctid AS spot FROM forbear.lanes l WHERE l.endpoint_id = w.endpoint_id
+                              LIMIT 1) s) w
+    WHERE l.ctid = w.spot
       AND (l.low_water > w.due_at OR l.retry_low_water > w.due_at
            OR l.ready_at > greatest(w.due_at, forbear.barred_until(l)));
 
@@ -68,8 +71,10 @@ SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_me
 SET enable_bitmapscan = off SET enable_material = off
 AS $$
     WITH gone AS (
-        DELETE FROM forbear.queue q USING unnest(p_ids, p_states, p_reasons) AS e (id, state, reason)
-        WHERE q.id = e.id RETURNING q.*, e.state, e.reason
+        DELETE FROM forbear.queue q
+        USING (SELECT e.state, e.reason, s.spot FROM unnest(p_ids, p_states, p_reasons) AS e (id, state, reason)
+               CROSS JOIN LATERAL (SELECT q.ctid AS spot FROM forbear.queue q WHERE q.id = e.id LIMIT 1) s) e
+        WHERE q.ctid = e.spot RETURNING q.*, e.state, e.reason
     ), moved AS (
         DELETE FROM forbear.queue_attempts a WHERE a.delivery_id = ANY (p_ids) RETURNING a.*
     ), kept AS (
@@ -344,14 +349,14 @@ BEGIN
                array_agg(d.place) AS places, array_agg(d.first) AS firsts
         FROM due d WHERE d.taken
     ), visit AS (
-        SELECT d.place, d.endpoint_id, d.in_flight, d.lapse_at, d.quota, d.retry_quota, d.limited_by, d.slow_start, d.tokens,
-               d.floor, d.floor_tokens, d.deposits,
+        SELECT d.place, d.endpoint_id, d.in_flight, d.lapse_at, d.quota, d.retry_quota, d.limited_by, d.slow_start,
+               d.tokens, d.floor, d.floor_tokens, d.deposits,
                (count(*) FILTER (WHERE d.taken))::int AS count, (count(*) FILTER (WHERE d.taken AND d.retry))::int AS retries,
                coalesce(max(d.due_at) FILTER (WHERE d.taken AND NOT d.retry), d.low_water) AS due_from,
                coalesce(max(d.due_at) FILTER (WHERE d.taken AND d.retry), d.retry_low_water) AS retry_from
         FROM due d
-        GROUP BY d.place, d.endpoint_id, d.in_flight, d.lapse_at, d.quota, d.retry_quota, d.limited_by, d.slow_start, d.tokens, d.floor,
-                 d.floor_tokens, d.deposits, d.low_water, d.retry_low_water
+        GROUP BY d.place, d.endpoint_id, d.in_flight, d.lapse_at, d.quota, d.retry_quota, d.limited_by, d.slow_start,
+                 d.tokens, d.floor, d.floor_tokens, d.deposits, d.low_water, d.retry_low_water
     )
     SELECT t.spots, t.untils, t.helds, t.places, t.firsts, v.visits
     INTO v_spots, v_untils, v_helds, v_places, v_firsts, v_visits
@@ -412,7 +417,7 @@ BEGIN
             SELECT d.*, m.more, d.limited_by = 'probe' AND d.count > 0 AS probing,
                    d.slow_start AND m.more AS starting
             FROM (
-                SELECT u.*, b.floor_left, n.next_first, n.next_retry, least(
+                SELECT u.*, p.spot, b.floor_left, n.next_first, n.next_retry, least(
                            n.next_first,
                            -- retries that want a token wait for the floor's next
                            CASE WHEN u.retries < u.retry_quota OR u.retry_quota = u.quota THEN n.next_retry
@@ -420,6 +425,8 @@ BEGIN
                                     THEN greatest(n.next_retry, v_now + greatest(0, 1 - b.floor_left) / u.floor
                                                                         * interval '1 second') END) AS next_due
                 FROM unnest(v_visits) u
+                CROSS JOIN LATERAL (SELECT l.ctid AS spot FROM forbear.lanes l WHERE l.endpoint_id = u.endpoint_id
+                                    LIMIT 1) p
                 CROSS JOIN LATERAL (SELECT CASE WHEN u.floor IS NOT NULL
                     THEN greatest(0, u.floor_tokens - greatest(0, u.retries - u.deposits)) END AS floor_left) b
                 CROSS JOIN LATERAL (
@@ -433,7 +440,7 @@ BEGIN
             ) d
             CROSS JOIN LATERAL (SELECT coalesce(d.next_due <= v_now, false) AS more) m
         ) s
-        WHERE l.endpoint_id = s.endpoint_id
+        WHERE l.ctid = s.spot
         RETURNING s.place, s.probing, CASE WHEN s.count > 0 THEN forbear.control_of(l)::text END AS control,
                   s.in_flight + s.count AS in_flight
     )

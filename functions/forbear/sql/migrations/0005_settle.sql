@@ -36,8 +36,12 @@ BEGIN
             ready_at          = CASE WHEN (c.control ->> 'epoch')::bigint = l.breaker_epoch THEN l.ready_at
                                      ELSE greatest(p_now, l.wait_until, CASE WHEN NOT l.dead_letter
                                                    THEN (c.control ->> 'until')::timestamptz END) END
-        FROM unnest(p_lane_ids, p_versions, p_controls) AS c (endpoint_id, version, control)
-        WHERE l.endpoint_id = c.endpoint_id AND l.control_version = c.version AND c.control IS NOT NULL
+        FROM (SELECT c.version, c.control, s.spot
+              FROM unnest(p_lane_ids, p_versions, p_controls) AS c (endpoint_id, version, control)
+              CROSS JOIN LATERAL (SELECT l.ctid AS spot FROM forbear.lanes l
+                                  WHERE l.endpoint_id = c.endpoint_id LIMIT 1) s
+              WHERE c.control IS NOT NULL) c
+        WHERE l.ctid = c.spot AND l.control_version = c.version
           AND NOT l.endpoint_id = ANY (p_late_lanes)
         RETURNING l.endpoint_id
     )
@@ -46,8 +50,10 @@ BEGIN
     UPDATE forbear.lanes l
     SET wait_until = greatest(l.wait_until, p_now + w.wait_s * interval '1 second'),
         ready_at   = greatest(l.ready_at, p_now + w.wait_s * interval '1 second')
-    FROM unnest(p_lane_ids, p_waits) AS w (endpoint_id, wait_s)
-    WHERE l.endpoint_id = w.endpoint_id AND l.wait_until < p_now + w.wait_s * interval '1 second'
+    FROM (SELECT w.wait_s, s.spot FROM unnest(p_lane_ids, p_waits) AS w (endpoint_id, wait_s)
+          CROSS JOIN LATERAL (SELECT l.ctid AS spot FROM forbear.lanes l WHERE l.endpoint_id = w.endpoint_id LIMIT 1) s
+          WHERE w.wait_s IS NOT NULL) w
+    WHERE l.ctid = w.spot AND l.wait_until < p_now + w.wait_s * interval '1 second'
       AND NOT l.endpoint_id = ANY (p_late_lanes);
 
     v_disabled := ARRAY(SELECT d.endpoint_id FROM unnest(p_lane_ids, p_disables, p_controls) AS d (endpoint_id, reason, control)
@@ -169,16 +175,20 @@ BEGIN
         WHERE l.control_version <> s.version), '[]');
 
     WITH result AS MATERIALIZED (
-        SELECT * FROM unnest(p_ids, p_tokens, p_outcomes, p_reasons, p_delays, p_limited, p_verdicts, p_ages,
-                             p_latencies_ms, p_urls, p_addresses, p_request_headers, p_statuses, p_response_headers,
-                             p_response_bodies, p_errors, p_error_details, p_retry_afters, p_honoured)
+        SELECT r.*, s.spot
+        FROM unnest(p_ids, p_tokens, p_outcomes, p_reasons, p_delays, p_limited, p_verdicts, p_ages, p_latencies_ms,
+                    p_urls, p_addresses, p_request_headers, p_statuses, p_response_headers, p_response_bodies, p_errors,
+                    p_error_details, p_retry_afters, p_honoured)
             WITH ORDINALITY
             AS r (id, token, outcome, reason, delay_s, limited, verdict, age_s, latency_ms, url, address,
                   request_headers, status, response_headers, response_body, error, error_detail, retry_after_s,
                   honoured, place)
+        CROSS JOIN LATERAL (SELECT q.ctid AS spot FROM forbear.queue q
+                            WHERE q.id = r.id AND q.lease_token IS NOT DISTINCT FROM r.token AND q.lease_until > v_now
+                            LIMIT 1) s
     ), ended AS (
         DELETE FROM forbear.queue q USING result r
-        WHERE q.id = r.id AND q.lease_token IS NOT DISTINCT FROM r.token AND q.lease_until > v_now
+        WHERE q.ctid = r.spot AND q.lease_token IS NOT DISTINCT FROM r.token AND q.lease_until > v_now
           AND r.outcome IN ('delivered', 'dead')
         RETURNING q.event_id, q.endpoint_id, q.payload_bytes, q.generation, q.replay_id, r.*,
                   CASE WHEN r.verdict IS NULL THEN q.attempts - 1 ELSE q.attempts END AS attempts
@@ -192,7 +202,7 @@ BEGIN
             held_mark   = CASE WHEN r.outcome = 'return' AND q.tries + q.lost = 0 THEN NULL ELSE q.held_mark END,
             lease_token = NULL, lease_until = NULL, claimed_at = NULL
         FROM result r
-        WHERE q.id = r.id AND q.lease_token IS NOT DISTINCT FROM r.token AND q.lease_until > v_now
+        WHERE q.ctid = r.spot AND q.lease_token IS NOT DISTINCT FROM r.token AND q.lease_until > v_now
           AND r.outcome IN ('retry', 'return')
         RETURNING q.endpoint_id, q.generation, q.attempts, q.due_at, r.*
     ), kept AS (
@@ -255,8 +265,9 @@ SET enable_bitmapscan = off SET enable_material = off
 AS $$
 BEGIN
     UPDATE forbear.queue q SET lease_until = forbear.now()
-    FROM unnest(p_ids, p_tokens) AS l (id, token)
-    WHERE q.id = l.id AND q.lease_token IS NOT DISTINCT FROM l.token;
+    FROM (SELECT l.token, s.spot FROM unnest(p_ids, p_tokens) AS l (id, token)
+          CROSS JOIN LATERAL (SELECT q.ctid AS spot FROM forbear.queue q WHERE q.id = l.id LIMIT 1) s) l
+    WHERE q.ctid = l.spot AND q.lease_token IS NOT DISTINCT FROM l.token;
 END
 $$;
 
