@@ -59,8 +59,9 @@ TRUSTED_FOR_S = 50.0
 # What is refused like this is rolled back. 25006: the writer became a reader (fail-over); 25P03, 25P04: we stood still
 # in a transaction for too long, frozen perhaps; 40001, 40P01: it gave way to others, again and again; class 53: the
 # server has run out of something, such as disk; class 58: the system under it failed; XX000: the same, where PostgreSQL
-# has no code for it (a quota, a limit of a file's size).
-REFUSED = ("25006", "25P03", "25P04", "40001", "40P01", "53", "58", "XX000")
+# has no code for it (a quota, a limit of a file's size). 26000, 0A000: what was prepared is not there (somebody stands
+# between), or answers otherwise since a migration; on another connection it is prepared anew.
+REFUSED = ("0A000", "25006", "25P03", "25P04", "26000", "40001", "40P01", "53", "58", "XX000")
 # 57014: it took too long (statement_timeout), and is rolled back.
 TOO_LONG = "57014"
 # But a server that ends itself over a failure may have written the COMMIT before.

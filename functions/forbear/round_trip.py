@@ -3,14 +3,17 @@
 Owns the pipeline. Knows neither the statement nor the question.
 
 It speaks to libpq itself, through psycopg's wrapper: psycopg's own pipeline turns to the socket once a statement and
-more, which took almost half of ingest's Python time.
+more, which took almost half of ingest's Python time. Each statement is prepared once a connection, by the first round
+trip that has it: to parse and plan it took a third of the server's time for an event.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.abc import PQGen
@@ -26,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Statement(NamedTuple):
-    """A statement, and the parameters for its `$1`, `$2` and so on."""
+    """A statement, and the parameters for its `$1`, `$2` and so on: texts, bytes, times. Its text says the types."""
 
     sql: str
     parameters: Sequence[Any] = ()
@@ -57,18 +60,19 @@ def commit_and_ask(
             COMMIT's answer came: then nobody knows.
     """
     work = [_BEGIN, statement, _COMMIT] if condition is None else [_BEGIN, condition, statement, _COMMIT]
-    answers: list[PGresult] = []
     lost: psycopg.Error | None = None
     pgconn = connection.pgconn
+    prepared = _PREPARED.setdefault(connection, {})
+    exchange = _Exchange(pgconn, prepared)
     pgconn.enter_pipeline_mode()
     try:
-        connection.wait(_exchange(pgconn, [_encoded(connection, one) for one in (*work, question)], answers))
+        connection.wait(exchange.steps([_encoded(connection, one) for one in (*work, question)]))
     except psycopg.Error as error:
         lost = error
     else:
         pgconn.exit_pipeline_mode()
-    failed = next((answer for answer in answers if answer.status == ExecStatus.FATAL_ERROR), None)
-    fault = lost if failed is None else psycopg.errors.error_from_result(failed)
+    answers = exchange.answers
+    fault = lost if exchange.failed is None else psycopg.errors.error_from_result(exchange.failed)
     if len(answers) < len(work) or answers[len(work) - 1].command_status != b"COMMIT":
         if lost is None:
             connection.rollback()
@@ -82,18 +86,21 @@ def commit_and_ask(
 _BEGIN = Statement("BEGIN")
 _COMMIT = Statement("COMMIT")
 
-type _Message = tuple[bytes, Sequence[Any] | None, Sequence[int] | None, Sequence[int] | None]
+# A statement, its parameters' bytes and their formats.
+type _Message = tuple[bytes, Sequence[Any] | None, Sequence[int] | None]
+# What is prepared on each connection, and its names there.
+_PREPARED: WeakKeyDictionary[Connection, dict[bytes, bytes]] = WeakKeyDictionary()
 
 
 def _encoded(connection: Connection, statement: Statement) -> _Message:
-    """A statement as libpq takes it: with its parameters' bytes, types and formats."""
+    """A statement as libpq takes it. Its text says the parameters' types."""
     sql = statement.sql.encode()
     if not statement.parameters:
-        return sql, None, None, None
+        return sql, None, None
     transformer = Transformer(connection)
     formats = [_format(value) for value in statement.parameters]
     values = transformer.dump_sequence(statement.parameters, formats)
-    return sql, values, transformer.types, transformer.formats
+    return sql, values, transformer.formats
 
 
 def _format(value: Any) -> PyFormat:
@@ -108,30 +115,62 @@ def _rows(connection: Connection, answer: PGresult) -> list[TupleRow]:
     return transformer.load_rows(0, answer.ntuples, tuple)
 
 
-def _exchange(pgconn: PGconn, messages: Sequence[_Message], answers: list[PGresult]) -> PQGen[None]:
-    """Send statements, and wait for an answer to each; psycopg drives this, as it drives its own exchanges.
+class _Exchange:
+    """Several statements sent at once, and the answers to them.
 
     Args:
         pgconn: in pipeline mode.
-        messages: the statements.
-        answers: filled, up to where the connection is lost.
+        prepared: the names of the texts that are prepared; those that are not yet are prepared on the way, and added.
+
+    Attributes:
+        answers: one a statement, in order, up to where the connection was lost.
+        failed: the answer of the first that failed, or could not be prepared.
     """
-    for message in messages:
-        pgconn.send_query_params(*message, result_format=Format.BINARY)
-    pgconn.pipeline_sync()
-    while pgconn.flush():
-        # A server that cannot get rid of its answers reads nothing more.
-        if (yield Wait.RW) & Ready.R:
-            pgconn.consume_input()
-    while True:
-        while pgconn.is_busy():
-            if (yield Wait.R):
+
+    def __init__(self, pgconn: PGconn, prepared: dict[bytes, bytes]) -> None:
+        self.answers: list[PGresult] = []
+        self.failed: PGresult | None = None
+        self._pgconn = pgconn
+        self._prepared = prepared
+
+    def steps(self, messages: Sequence[_Message]) -> PQGen[None]:
+        """Send statements, and wait for an answer to each; psycopg drives this, as it drives its own exchanges."""
+        pgconn = self._pgconn
+        names = dict(self._prepared)
+        # What is answered, in order: the text that was prepared, or None for a statement that was run.
+        sent: deque[bytes | None] = deque()
+        for sql, values, formats in messages:
+            if sql not in names:
+                names[sql] = b"forbear_%d" % len(names)
+                pgconn.send_prepare(names[sql], sql)
+                sent.append(sql)
+            pgconn.send_query_prepared(names[sql], values, formats, result_format=Format.BINARY)
+            sent.append(None)
+        pgconn.pipeline_sync()
+        while pgconn.flush():
+            # A server that cannot get rid of its answers reads nothing more.
+            if (yield Wait.RW) & Ready.R:
                 pgconn.consume_input()
-        answer = pgconn.get_result()
-        if answer is None:  # behind each statement's
-            if pgconn.status == ConnStatus.BAD:
+        while (answer := (yield from self._answer())).status != ExecStatus.PIPELINE_SYNC:
+            self._take(answer, sent.popleft(), names)
+
+    def _answer(self) -> PQGen[PGresult]:
+        """Wait for the next answer."""
+        while True:
+            while self._pgconn.is_busy():
+                if (yield Wait.R):
+                    self._pgconn.consume_input()
+            answer = self._pgconn.get_result()
+            if answer is not None:
+                return answer
+            # There is none behind each answer; and none at all when it is over.
+            if self._pgconn.status == ConnStatus.BAD:
                 raise psycopg.OperationalError("the connection is lost")
-        elif answer.status == ExecStatus.PIPELINE_SYNC:
-            return
-        else:
-            answers.append(answer)
+
+    def _take(self, answer: PGresult, text: bytes | None, names: dict[bytes, bytes]) -> None:
+        if answer.status == ExecStatus.FATAL_ERROR and self.failed is None:
+            self.failed = answer
+        if text is None:
+            self.answers.append(answer)
+        elif answer.status == ExecStatus.COMMAND_OK:
+            self._prepared[text] = names[text]

@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 # No statement of the claimer's takes a second; one that does not answer in this time never will.
 PATIENCE_S = 15.0
+# Statements are prepared when they have been asked so often.
+PREPARED_AFTER = 3
 
 # A statement and its parameters.
 type Asked = tuple[str, Mapping[str, Any] | Sequence[Any]]
@@ -464,6 +466,8 @@ class Store:
             arguments = (
                 await asyncio.to_thread(self._target.arguments) if self._target.iam else self._target.arguments()
             )
+            # A claimer says the same few things all its life: prepared, a look costs half.
+            arguments["prepare_threshold"] = PREPARED_AFTER
             self._connection = await ServedConnection.connect(row_factory=dict_row, **arguments)
             columns.register(self._connection)
             cursor = await self._connection.execute("SELECT forbear.now() AS now")

@@ -59,6 +59,8 @@ class Requests:
 
     _messages: Messages = field(default_factory=Messages)
     _gathered: list[bytes] = field(default_factory=list)
+    # the texts of prepared statements, which come once, by their names, which come each time
+    _prepared: dict[bytes, bytes] = field(default_factory=dict)
 
     def feed(self, received: bytes) -> list[Request]:
         """Take bytes in; gives the requests that are whole now."""
@@ -66,19 +68,24 @@ class Requests:
         for message in self._messages.feed(received):
             self._gathered.append(message)
             if message[0] not in _GOES_ON:
-                statements = tuple(text for text in map(_statement, self._gathered) if text)
+                statements = tuple(text for text in map(self._statement, self._gathered) if text)
                 whole.append(Request(b"".join(self._gathered), statements, message[0] in _ENDS))
                 self._gathered = []
         return whole
 
-
-def _statement(message: bytes) -> str:
-    """The SQL text of a Parse or a Query; empty for all else."""
-    if message[:1] == b"Q":
-        return message[5:-1].decode(errors="replace")
-    if message[:1] == b"P":
-        return message[5:].split(b"\0", 2)[1].decode(errors="replace")
-    return ""
+    def _statement(self, message: bytes) -> str:
+        """The SQL text of a Query, a Parse without a name, or a Bind of a prepared statement; empty for all else."""
+        text = b""
+        match message[:1]:
+            case b"Q":
+                text = message[5:-1]
+            case b"P":
+                name, text = message[5:].split(b"\0", 2)[:2]
+                if name:
+                    self._prepared[name], text = text, b""
+            case b"B":
+                text = self._prepared.get(message[5:].split(b"\0", 2)[1], b"")
+        return text.decode(errors="replace")
 
 
 def user_of(startup: bytes) -> str:

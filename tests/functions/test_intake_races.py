@@ -182,7 +182,43 @@ def test_a_statement_that_fails_takes_the_question_with_it_and_leaves_the_connec
         with pytest.raises(psycopg.errors.DivisionByZero):
             commit_and_ask(mine, Statement("SELECT 1 / 0"), Statement("SELECT forbear.call_claimer()"))
         assert one(mine, "SELECT count(*) FROM forbear.claimers") == 0
-        assert commit_and_ask(mine, Statement("SELECT $1::int", [1]), Statement("SELECT 2")) == ([(1,)], (2,))
+        assert commit_and_ask(mine, Statement("SELECT $1::text", ["1"]), Statement("SELECT 2")) == ([("1",)], (2,))
+        assert commit_and_ask(mine, Statement("SELECT $1::text", [None]), Statement("SELECT 2")) == ([(None,)], (2,))
+
+
+def test_statements_are_prepared_once_a_connection(database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True, row_factory=psycopg.rows.dict_row) as mine:
+        for n in range(3):
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                commit_and_ask(mine, Statement("SELECT * FROM nowhere"), Statement("SELECT 1"))
+            given = Statement("SELECT $1::text", [str(n)])
+            assert commit_and_ask(mine, given, Statement("SELECT 2")) == ([(str(n),)], (2,))
+        names = mine.execute("SELECT statement FROM pg_prepared_statements ORDER BY name").fetchall()
+        assert [row["statement"] for row in names] == ["BEGIN", "SELECT $1::text", "COMMIT", "SELECT 2"]
+
+
+@pytest.mark.parametrize("gone", ["DEALLOCATE ALL", "ALTER TABLE answers ALTER n TYPE text"])
+def test_what_is_no_longer_prepared_as_it_was_is_prepared_anew(
+    connection: Connection, database_url: str, gone: str
+) -> None:
+    """Somebody stands between, or a migration changed what it answers: nothing was done, so it is done once more."""
+    connection.execute("CREATE TABLE answers AS SELECT 1 AS n")
+    mine = Database(database_url)
+    asked = Statement("SELECT * FROM answers")
+
+    def work(line: Any) -> Any:
+        return commit_and_ask(line, asked, Statement("SELECT 2"))
+
+    try:
+        assert mine.run(work, repeatable=False) == ([(1,)], (2,))
+        if gone.startswith("DEALLOCATE"):
+            mine.run(lambda line: line.execute(gone), repeatable=False)
+        else:
+            connection.execute(gone)
+        ((answer,),), asked_too = mine.run(work, repeatable=False)
+        assert (str(answer), asked_too) == ("1", (2,))
+    finally:
+        mine.close()
 
 
 def test_a_question_that_fails_does_not_undo_what_is_committed(database_url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import selectors
 import socket
 import threading
@@ -12,7 +13,8 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
 SYNC = b"S"
-COMMIT = b"P\0\0\0\x0e\0COMMIT\0"  # Parse: its length, no name, the statement
+# A Parse: its length, the name, the statement.
+PREPARED_COMMIT = re.compile(rb"P.{4}(\w*)\0COMMIT\0", re.DOTALL)
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Wire:
     _answered: int = 0
     _held: bytes = b""
     _unparsed: bytes = b""
+    _commit: bytes = b""  # its name, once it is prepared
 
     def watch(self) -> None:
         """Look at what comes from now on: the client is connected, and idle."""
@@ -50,7 +53,7 @@ class Wire:
 
     def serve(self, client: socket.socket) -> None:
         """Pass bytes both ways until somebody hangs up."""
-        self._watching = False
+        self._watching, self._commit = False, b""
         with client, socket.create_connection(self.server) as server, selectors.DefaultSelector() as ready:
             ready.register(client, selectors.EVENT_READ)
             ready.register(server, selectors.EVENT_READ)
@@ -62,18 +65,22 @@ class Wire:
         received = (client if from_client else server).recv(1 << 16)
         if not received:
             return False
+        found = PREPARED_COMMIT.search(received) if from_client else None
+        if found:
+            self._commit = found[1]
         if not self._watching:
             (server if from_client else client).sendall(received)
         elif from_client:
             if self.cut_at_once:
                 return False
             synced = self._parse(received)
-            if self.pause and COMMIT in received:
-                before, found, received = received.partition(COMMIT)
-                server.sendall(before)
+            # A Bind: its length, no portal, the name.
+            run = self._commit and re.search(rb"B.{4}\0%b\0" % self._commit, received, re.DOTALL)
+            if self.pause and run:
+                server.sendall(received[: run.start()])
                 self.paused.set()
                 self.resume.wait(60)
-                received = found + received
+                received = received[run.start() :]
             server.sendall(received)
             if synced and self._held:
                 self._answered += len(self._held)

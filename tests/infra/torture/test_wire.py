@@ -32,6 +32,16 @@ def pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
     return [stream[start:end] for start, end in pairwise(ends)]
 
 
+def test_a_prepared_statement_is_told_whenever_it_is_run() -> None:
+    gathering = Requests()
+    prepare = message(b"P", b"one\0SELECT 1\0\0\0")
+    run = message(b"B", b"\0one\0" + b"\0" * 6) + message(b"E", b"\0" * 5)
+    other = message(b"P", b"\0SELECT 2\0\0\0") + message(b"B", b"\0" * 8) + message(b"E", b"\0" * 5)
+    (first, second) = gathering.feed(prepare + run + message(b"S") + run + other + run + message(b"S"))
+    assert first.statements == ("SELECT 1",)
+    assert second.statements == ("SELECT 1", "SELECT 2", "SELECT 1")
+
+
 @given(st.lists(st.integers(0, 10_000)))
 def test_requests_are_the_same_however_they_come(cuts: list[int]) -> None:
     gathering = Requests()
