@@ -39,10 +39,12 @@ class ServedConnection(psycopg.AsyncConnection[DictRow]):
             return await exchange.result
         except asyncio.CancelledError:
             exchange.stop()
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                with contextlib.suppress(psycopg.Error):
-                    await self.cancel_safe(timeout=CANCEL_S)
-            self.pgconn.finish()
+            try:
+                if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                    with contextlib.suppress(psycopg.Error):
+                        await self.cancel_safe(timeout=CANCEL_S)
+            finally:
+                self.pgconn.finish()
             raise
 
 

@@ -209,7 +209,8 @@ def request_for(lease: Lease, now: datetime) -> Request:
     """
     endpoint = lease.lane.endpoint
     if isinstance(endpoint, Unsendable):
-        raise endpoint
+        # Another one of its kind: it is kept, and each raise would add frames to its traceback, with all they hold.
+        raise type(endpoint)(*endpoint.args)
     event_id = ids.encode(ids.Prefix.EVENT, lease.event_id)
     timestamp = int(now.timestamp())
     headers = [

@@ -24,7 +24,7 @@ from forbear.measuring import Measuring
 from forbear.metrics import ATTEMPTS, CLAIM_LATENCY, SCHEDULE_OFF, Collector
 from forbear.sender import Sender
 from forbear.settling import BATCH, Settling, Tally
-from forbear.store import Awake, Outlook, Room, Store
+from forbear.store import Awake, Outlook, Room, Store, Turned
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.02
 # And this often while it has found nothing due: such a look costs the database 0.1 ms.
 IDLE_LOOK_EVERY_S = 0.005
+# But at leases that may lapse, so often: that reads them all.
+FULL_LOOK_EVERY_S = 0.25
 MARK_FOR_S = 5.0
 RENEW_AFTER_S = 1.5
 REAP_EVERY_S = 5.0
@@ -113,11 +115,13 @@ class ClaimLoop:
         self._changed = asyncio.Event()
         self._stopping = False
         self._end = float("inf")
-        self._marked_at = self._reaped_at = self._stepped_at = self._claimed_at = -1e9
+        self._marked_at = self._reaped_at = self._stepped_at = self._claimed_at = self._looked_at = -1e9
         self._busy_at = time.monotonic()
         self._claim_took_s = 0.0
         self._full_since: float | None = None
         self._short_until = 0.0
+        # What the latest turn said of a replay's step.
+        self._stepped: bool | None = None
         # The latest look found nothing due: looking costs less than claiming.
         self._idle = False
 
@@ -245,29 +249,39 @@ class ClaimLoop:
         return False
 
     async def _settle_and_claim(self, *, claiming: bool) -> bool:
-        """Settle what has ended, claim what there is room for, work on a due replay. True: something was claimed."""
+        """Settle what has ended, and claim what there is room for. True: something was claimed."""
+        if claiming and time.monotonic() - self._stepped_at > STEP_EVERY_S:
+            await self._step()
         room = self._room() if claiming and self._may_claim() else None
-        now = time.monotonic()
-        step = claiming and now - self._stepped_at > STEP_EVERY_S
-        turned = None
+        before = self.tally.claimed
+        asked_at = self._claimed_at
         if self._settling.results:
-            self._busy_at = now
-            turned = await self._settling.settle(room, step=step)
-        if (turned is None or turned.leases is None) and (room is not None or (step and turned is None)):
-            # There was nothing to settle; or it failed, and what stood behind it is asked by itself.
-            turned = await self._store.turn(room=room, step=step)
-        if turned is None:
-            return False
-        if turned.stepped is not None:
-            self._stepped_at = now
+            self._busy_at = time.monotonic()
+            await self._settling.settle(room, take=self._take)
+        if room is not None and self._claimed_at == asked_at:
+            # There was nothing to settle; or something failed, and what stood behind it is asked by itself.
+            self._take(await self._store.turn(room=room))
+        return self.tally.claimed > before
+
+    async def _step(self) -> None:
+        """Work on a due replay; beside what is to be settled, but not behind a claim, whose answer must not be lost."""
+        self._stepped_at = time.monotonic()
+        self._stepped = None
+        if self._settling.results:
+            await self._settling.settle(step=True, take=self._take)
+        if self._stepped is None:
+            self._take(await self._store.turn(step=True))
+
+    def _take(self, turned: Turned) -> None:
+        """Take what came of a turn: start what was leased."""
+        self._stepped = turned.stepped
         if turned.stepped or turned.leases:
             self._busy_at = time.monotonic()
         if turned.leases is not None:
             self._claimed_at = time.monotonic()
-            self._claim_took_s = self._claimed_at - now
-            self._collector.sample(CLAIM_LATENCY, [self._claim_took_s * 1000])
+            self._claim_took_s = turned.took_s
+            self._collector.sample(CLAIM_LATENCY, [turned.took_s * 1000])
             self._start(turned.leases)
-        return bool(turned.leases)
 
     def _reaped(self, number: int) -> None:
         self.tally.reaped += number
@@ -329,8 +343,12 @@ class ClaimLoop:
 
     async def _rest(self) -> bool:
         """Nothing due: see what is next; with nothing in hand, go to sleep if it is far. True: asleep."""
-        lingering = bool(self._tasks) or time.monotonic() - self._busy_at < self._limits.linger_s
-        outlook = await self._store.outlook(self.id, leases=not lingering)
+        now = time.monotonic()
+        lingering = bool(self._tasks) or now - self._busy_at < self._limits.linger_s
+        full = not lingering and now - self._looked_at > FULL_LOOK_EVERY_S
+        if full:
+            self._looked_at = now
+        outlook = await self._store.outlook(self.id, leases=full)
         self._idle = outlook.next_at is None or outlook.next_at > outlook.clock
         if outlook.replay_at is not None and outlook.replay_at <= outlook.clock:
             self._stepped_at = -1e9
@@ -339,7 +357,7 @@ class ClaimLoop:
         if outlook.lease_at is not None and outlook.lease_at <= outlook.clock:
             self._reaped_at = -1e9
             return False
-        if lingering or self._must_stay(outlook):
+        if not full or self._must_stay(outlook):
             return False
         # Asleep from here on; whoever commits after this finds no mark and calls. Whoever committed before is found
         # by looking once more.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -69,7 +69,9 @@ class Settling:
         for lease in leases:
             self._controls[lease.lane.endpoint_id] = lease.lane.control
 
-    async def settle(self, room: Room | None = None, *, step: bool = False) -> Turned | None:
+    async def settle(
+        self, room: Room | None = None, *, step: bool = False, take: Callable[[Turned], None] = lambda _: None
+    ) -> None:
         """Record a batch, at most `BATCH` results, and have more done in the same round trip.
 
         What the database refuses is halved until it is alone: one result must not stop the rest.
@@ -77,20 +79,18 @@ class Settling:
         Args:
             room: what to claim, if anything.
             step: whether to work on a due replay.
-
-        Returns:
-            What came of the whole; None if the batch had to be halved, and nothing else was done then.
+            take: is given what came of the whole, before anything else is asked: it holds leases that run. Not called
+                if the batch had to be halved, for then nothing else was done.
 
         Raises:
             Unavailable: the database cannot be reached; what is not recorded waits on.
         """
         parts = [self.results[:BATCH]]
         self.results = self.results[BATCH:]
-        turned = None
         while parts:
             batch = parts.pop()
             try:
-                turned = await self._record(batch, room, step=step)
+                await self._record(batch, room, step=step, take=take)
             except (Unavailable, asyncio.CancelledError):
                 self.results = [*batch, *(one for part in parts for one in part), *self.results]
                 raise
@@ -99,20 +99,23 @@ class Settling:
                     logger.exception("a result cannot be recorded; its lease lapses and the attempt counts as lost")
                 else:
                     parts += [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
-            room, step = None, False
-        return turned
+            room, step, take = None, False, lambda _: None
 
-    async def _record(self, batch: list[Attempted], room: Room | None, *, step: bool) -> Turned:
+    async def _record(
+        self, batch: list[Attempted], room: Room | None, *, step: bool, take: Callable[[Turned], None]
+    ) -> None:
         lanes = _by_lane(batch)
         changes = self._changes(lanes)
         same = lanes.keys() - {change.endpoint_id for change in changes if change.after is not None}
         known = {endpoint_id: self._controls[endpoint_id] for endpoint_id in same}
-        began = self._store.monotonic()
-        turned = await self._store.turn(Settlement([one.result for one in batch], changes, known), room, step=step)
+        results = [one.result for one in batch]
+        turned = await self._store.turn(Settlement(results, changes, known), room, step=step)
         settled = turned.settled or Settled(frozenset(), {})
-        self._collector.sample(SETTLE_LATENCY, [(self._store.monotonic() - began) * 1000])
-        self._latencies.add(lanes)
         self._take_over(changes, settled.stale)
+        take(turned)
+        await self._store.keep_late(results, settled.late)
+        self._collector.sample(SETTLE_LATENCY, [turned.took_s * 1000])
+        self._latencies.add(lanes)
         on_time = [one for place, one in enumerate(batch) if place not in settled.late]
         for one in on_time:
             name = TALLIED[one.result.outcome]
@@ -125,7 +128,6 @@ class Settling:
         again = {batch[place].result.lease.lane.endpoint_id for place in settled.late} | settled.stale.keys()
         if again:
             await self._judge_again({lane: own for lane, own in _by_lane(on_time).items() if lane in again})
-        return turned
 
     def _changes(self, lanes: dict[UUID, list[Attempted]]) -> list[LaneChange]:
         """What results change about their lanes, in the order of the lanes."""

@@ -12,7 +12,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -138,11 +138,15 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """What came of a turn; None for what was not asked, and for what was left undone because something else failed."""
+    """What came of a turn; None for what was not asked, and for what was left undone because something else failed.
+
+    `took_s`: how long the database took for the whole.
+    """
 
     settled: Settled | None
     leases: list[Lease] | None
     stepped: bool | None
+    took_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +225,10 @@ class Store:
     ) -> Turned:
         """Settle, claim and work on a due replay, in one round trip.
 
-        Settling records a batch of results, and of late ones what they saw; see the SQL functions settle and keep_late.
-        Doing it twice does no harm: the second time, every result is late and its evidence there already. A claim
-        leases due deliveries; without a keyring nothing is claimed, and if an endpoint needs a data key that has come
-        since the keyring was read, it is read again.
+        Settling records a batch of results; what late ones saw is for `keep_late`. Doing it twice does no harm: the
+        second time, every result is late and its evidence there already. A claim leases due deliveries; without a
+        keyring nothing is claimed, and if an endpoint needs a data key that has come since the keyring was read, it is
+        read again. What fails takes the answers behind it with it: so nothing stands behind a claim but what may.
 
         Args:
             settlement: what to settle, if anything.
@@ -252,19 +256,29 @@ class Store:
         asked: dict[str, Asked] = {}
         if settlement is not None:
             asked["settled"] = statement("settle"), _settling(settlement, began)
-        if room is not None:
-            asked["claimed"] = _CLAIM, (room.slots, room.payload_bytes, room.free)
         if step:
             asked["stepped"] = _REPLAY_STEP, ()
+        if room is not None:
+            asked["claimed"] = _CLAIM, (room.slots, room.payload_bytes, room.free)
         answers = dict(zip(asked, await self._converse(list(asked.values())), strict=True))
-        settled = claimed = stepped = None
-        if settlement is not None:
-            settled = await self._settled(settlement.results, answers["settled"] or [])
-        if keyring is not None and (rows := answers["claimed"]) is not None:
-            claimed = await self._claimed(rows, keyring, began)
-        if step and (rows := answers["stepped"]) is not None:
-            stepped = rows[0][0] is not None
-        return Turned(settled, claimed, stepped)
+        took_s = self.monotonic() - began
+        settled, stepped, claimed = (answers.get(name) for name in ("settled", "stepped", "claimed"))
+        return Turned(
+            None if settled is None else _settled(settled),
+            None if claimed is None or keyring is None else await self._claimed(claimed, keyring, began),
+            None if stepped is None else stepped[0][0] is not None,
+            took_s,
+        )
+
+    async def keep_late(self, results: Sequence[Result], late: Iterable[int]) -> None:
+        """Keep what late results saw; see the SQL function keep_late. Doing it twice does no harm.
+
+        Args:
+            results: a batch that was settled.
+            late: the places of those that were late.
+        """
+        for place in sorted(late):
+            await self._keep_late(results[place].lease, results[place].attempt)
 
     async def claim(self, slots: int, payload_bytes: int, free: int | None = None) -> list[Lease]:
         """Claim and nothing else; see `turn` and `Room`."""
@@ -276,8 +290,10 @@ class Store:
         changes: Sequence[LaneChange] = (),
         same: Mapping[UUID, Control] | None = None,
     ) -> Settled:
-        """Settle and nothing else; see `turn` and `Settlement`."""
-        return (await self.turn(Settlement(results, changes, same or {}))).settled or _NOTHING_SETTLED
+        """Settle and nothing else, and keep what late results saw; see `turn` and `Settlement`."""
+        settled = (await self.turn(Settlement(results, changes, same or {}))).settled or _NOTHING_SETTLED
+        await self.keep_late(results, settled.late)
+        return settled
 
     async def replay_step(self) -> bool:
         """Work on a due replay, if there is one. Says whether there was."""
@@ -289,19 +305,10 @@ class Store:
             self._keyring = None
             try:
                 leases = _leases(rows, await self.keyring(), began)
-            except Unavailable as error:
+            except (Unavailable, psycopg.Error) as error:
                 self._keyring = keyring
                 logger.warning("whether there is another data key cannot be seen: %s", error)
         return leases
-
-    async def _settled(self, results: Sequence[Result], rows: Sequence[Any]) -> Settled:
-        ((late, stale),) = rows
-        for place in sorted(late):
-            await self._keep_late(results[place - 1].lease, results[place - 1].attempt)
-        return Settled(
-            frozenset(place - 1 for place in late),
-            {UUID(lane["endpoint"]): parse_control(lane["control"]) for lane in stale or ()},
-        )
 
     async def _keep_late(self, lease: Lease, attempt: Attempt | None) -> None:
         if attempt is None:
@@ -392,7 +399,7 @@ class Store:
             async with self._turn, asyncio.timeout(PATIENCE_S):
                 answers = await self._pipelined(await self._open(), asked)
         except TimeoutError as error:
-            raise await self._no_answer(error) from error
+            raise await self._no_answer() from error
         except psycopg.Error as error:
             raise await self._lost(error) from error
         if answers[0] is None:
@@ -415,7 +422,7 @@ class Store:
             if is_lost(error) and not isinstance(error, GAVE_WAY):
                 raise
             without_values(error)
-            logger.info("a turn's statements are asked for one by one: %s", error)
+            logger.info("something of a turn failed: %s", error)
             await connection.rollback()
             confirmed = [commit.statusmessage == "COMMIT" for commit in commits]
             return [
@@ -442,11 +449,11 @@ class Store:
                         await connection.execute(MAKE_PARTITIONS)
                 return await _fetch(connection, sql, parameters, tuples=tuples)
         except TimeoutError as error:
-            raise await self._no_answer(error) from error
+            raise await self._no_answer() from error
         except psycopg.Error as error:
             raise await self._lost(error) from error
 
-    async def _no_answer(self, _: TimeoutError) -> Unavailable:
+    async def _no_answer(self) -> Unavailable:
         await self.aclose()
         return Unavailable(f"the database did not answer within {PATIENCE_S:g} s")
 
@@ -481,6 +488,14 @@ _NONE_MADE = Attempt("", 0.0, 0.0, "", None, b"", None, b"", b"", None, "", None
 _NOTHING_SETTLED = Settled(frozenset(), {})
 
 
+def _settled(rows: Sequence[Any]) -> Settled:
+    ((late, stale),) = rows
+    return Settled(
+        frozenset(place - 1 for place in late),
+        {UUID(lane["endpoint"]): parse_control(lane["control"]) for lane in stale or ()},
+    )
+
+
 async def _fetch(connection: psycopg.AsyncConnection[DictRow], sql: str, parameters: Any, *, tuples: bool) -> list[Any]:
     cursor = connection.cursor(binary=True, row_factory=tuple_row) if tuples else connection.cursor(binary=True)
     await cursor.execute(sql, parameters)
@@ -496,6 +511,9 @@ def _leases(rows: Sequence[Any], keyring: Keyring, began: float) -> list[Lease]:
             known[endpoint_id] = Lane(endpoint_id, endpoint, policy, parse_control(control_text), in_flight)
     leases = []
     for row in rows:
+        if row[14] is None:
+            logger.error("delivery %s has no event: it is lost, and dead after some leases", row[0])
+            continue
         lane = known[row[2]]
         leases.append(
             Lease(

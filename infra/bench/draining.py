@@ -113,7 +113,7 @@ class _Rationed(Store):
             # Nothing is left, but the loop has not stopped yet: no room is no claim.
             room = replace(room, slots=min(room.slots, self.left)) if self.left else None
         if settlement is None and room is None and not step:
-            return Turned(None, [], None)
+            return Turned(None, [], None, 0.0)
         turned = await super().turn(settlement, room, step=step)
         if turned.leases:
             self.left -= len(turned.leases)

@@ -109,6 +109,24 @@ def test_who_is_cancelled_ends_the_statement_and_the_connection(
         pass  # the suite's time limit ends it
 
 
+def test_who_is_cancelled_twice_leaves_a_closed_connection_too(
+    connection: psycopg.Connection[Any], database_url: str, run: Callable[[Any], Any]
+) -> None:
+    async def ask() -> None:
+        async with connected(database_url) as waiting:
+            asking = asyncio.create_task(waiting.execute("SELECT pg_sleep(60)"))
+            await until(lambda: one(connection, SLEEPING) == 1)
+            asking.cancel()
+            await asyncio.sleep(0)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            assert waiting.closed
+            connection.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+
+    run(ask())
+
+
 def test_nothing_is_left_in_the_loop(database_url: str) -> None:
     async def ask() -> None:
         loop = asyncio.get_running_loop()

@@ -185,6 +185,32 @@ class TestReplays:
         assert {header(request, b"forbear-replay")[:4] for request in claimer.sender.requests} == {"rpl_"}
         assert {header(request, b"forbear-attempt") for request in claimer.sender.requests} == {"2"}
 
+    def test_a_step_that_fails_ends_the_claimer_and_is_no_secret(
+        self, connection: Connection, database_url: str
+    ) -> None:
+        make_endpoint(connection)
+        post(connection, b"1")
+        self.replay(connection)
+        connection.execute("ALTER FUNCTION forbear.step_replay RENAME TO away")
+        with pytest.raises(psycopg.errors.UndefinedFunction):
+            run(Claimer(database_url, always(200)).run())
+
+    def test_a_cancelled_replay_is_undone_though_the_day_has_no_partition_yet(
+        self, connection: Connection, database_url: str
+    ) -> None:
+        make_endpoint(connection)
+        post(connection, b"1")
+        self.replay(connection)
+        connection.execute("UPDATE forbear.replays SET state = 'running', cancelled_at = forbear.now()")
+        connection.execute(
+            "UPDATE forbear.queue SET replay_id = r.id, due_at = due_at + interval '99 days' FROM forbear.replays r"
+        )
+        connection.execute("DELETE FROM forbear.wakes")
+        connection.execute("UPDATE forbear.clock SET shift = '20 days'")
+        run(Claimer(database_url, always(200)).run())
+        assert one(connection, "SELECT state FROM forbear.replays") == "cancelled"
+        assert endings(connection) == {"cancelled": 1}
+
     def test_a_replay_goes_on_while_the_claimer_is_busy(self, connection: Connection, database_url: str) -> None:
         make_endpoint(connection, event_types=("busy",))
         make_endpoint(connection, event_types=("dead",))

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import psycopg
 
+from forbear.db import Unavailable
 from forbear.policy.breaker import BreakerState
 from forbear.policy.verdict import ErrorClass
 from forbear.sender import Response
+from forbear.store import Result
 from tests.functions.builders import make_endpoint, move_clock, one, post, run
 from tests.functions.queue.leasing import breaker
-from tests.functions.scripted import Claimer, ScriptedSender, answer, failure, running, until
+from tests.functions.scripted import Claimer, CountingStore, ScriptedSender, answer, failure, running, until
 
 type Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -78,3 +81,45 @@ def test_what_came_on_time_beside_a_late_result_still_disables_and_holds(
     held = "SELECT disabled_reason IS NOT NULL, wait_until > forbear.now() FROM forbear.lanes WHERE endpoint_id = %s"
     assert connection.execute(held, (gone_id,)).fetchone() == (True, False)
     assert connection.execute(held, (busy_id,)).fetchone() == (False, True)
+
+
+def test_what_was_claimed_along_with_late_results_is_sent_whatever_becomes_of_these(
+    connection: Connection, database_url: str
+) -> None:
+    failures: list[int] = []
+
+    class Failing(CountingStore):
+        async def keep_late(self, results: Sequence[Result], late: Iterable[int]) -> None:
+            places = list(late)
+            if places and not failures:
+                failures.extend(places)
+                raise Unavailable("the connection was lost")
+            await super().keep_late(results, places)
+
+    make_endpoint(connection)
+    post(connection, b"late")
+
+    async def work() -> None:
+        thaw = asyncio.Event()
+
+        async def slow() -> Response:
+            await thaw.wait()
+            return answer(200)
+
+        claimer = Claimer(
+            database_url, ScriptedSender(lambda _, number: slow() if number == 0 else answer(200)), store=Failing
+        )
+        async with running(claimer, 30):
+            await until(lambda: len(claimer.sender.requests) == 1)
+            move_clock(connection, seconds=60)
+            # In one step for the loop: what is late and what is due go into the same turn.
+            post(connection, *[b"claimed"] * 20)
+            thaw.set()
+            await until(lambda: one(connection, "SELECT count(*) FROM forbear.history WHERE state = 'delivered'") == 21)
+            claimer.loop.stop()
+
+    run(work())
+    assert failures
+    lost = "SELECT count(*) FROM forbear.history_attempts a WHERE a.verdict = 'lost' AND NOT a.late"
+    assert one(connection, lost) == 0
+    assert one(connection, "SELECT max(attempts) FROM forbear.history h WHERE h.payload_bytes = 7") == 1

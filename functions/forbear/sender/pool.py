@@ -5,7 +5,6 @@ or what goes over them.
 """
 
 import asyncio
-import time
 
 from forbear.sender.connection import Connection
 
@@ -16,8 +15,6 @@ IDLE_S = 4.0
 """Seconds that a connection is kept idle: less than the five that many servers allow, and a freeze outlasts it."""
 AGE_MAX_S = 60.0
 """Seconds after which a connection is not used again, so that a name's new address is noticed under steady traffic."""
-FRESH_S = 0.5
-"""Seconds for which the loop is trusted to have noticed an end: a process is frozen while it is idle."""
 OPEN_MAX = 1_000
 """Connections in all, in use or idle; a Lambda environment has 1,024 descriptors. Idle ones make room."""
 
@@ -50,12 +47,13 @@ class Pool:
         stack = self._stacks.get(key)
         if not stack:
             return None
-        now = time.monotonic()  # uvloop's own time stands still within a pass
+        now = asyncio.get_running_loop().time()
         while stack:
             connection = stack.pop()
             del self._keys[connection]
-            idle_s = now - connection.idle_since
-            if connection.is_open and idle_s < self._idle_s and (idle_s < FRESH_S or connection.is_quiet()):
+            # The socket itself is asked: the loop may have noticed neither an end, as after a freeze, nor bytes that
+            # answer nothing, and would take these for the next request's response.
+            if connection.is_open and now - connection.idle_since < self._idle_s and connection.is_quiet():
                 return connection
             connection.abort()
         return None

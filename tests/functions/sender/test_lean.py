@@ -4,7 +4,6 @@ import asyncio
 import errno
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
@@ -114,11 +113,41 @@ async def test_connections_that_died_during_a_freeze_are_not_written_to(make: Ca
         sender = make()
         assert (await sender.send(request)).status == 200
         thawed.set()
-        closed.wait(5)
-        time.sleep(pool.FRESH_S)  # noqa: ASYNC251 - the loop stands still meanwhile, as in a frozen environment
+        closed.wait(5)  # the loop stands still meanwhile, as in a frozen environment
         assert (await sender.send(request)).status == 200
         await asyncio.to_thread(thread.join)
     assert heard == [b""]
+
+
+async def test_bytes_that_answer_nothing_are_not_taken_for_the_next_response(
+    make: Callable[..., LeanSender],
+) -> None:
+    """They may have come while the loop was busy with others, just before the connection is used again."""
+    asked, strayed = threading.Event(), threading.Event()
+
+    def receive(listening: socket.socket) -> None:
+        first, _ = listening.accept()
+        with first:
+            first.recv(65536)
+            first.sendall(OK)
+            asked.wait(5)
+            first.sendall(OK)
+            strayed.set()
+            second, _ = listening.accept()
+            with second:
+                second.recv(65536)
+                second.sendall(b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=receive, args=(listening,))
+        thread.start()
+        request = request_to(f"http://receiver.example:{listening.getsockname()[1]}/")
+        sender = make()
+        assert (await sender.send(request)).status == 200
+        asked.set()
+        strayed.wait(5)  # the loop has no pass meanwhile
+        assert (await sender.send(request)).status == 500
+        await asyncio.to_thread(thread.join)
 
 
 @pytest.mark.filterwarnings("ignore:Exception ignored")  # asyncio's TLS server forgets sockets, not this sender

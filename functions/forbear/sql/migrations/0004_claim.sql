@@ -205,7 +205,7 @@ CREATE TYPE forbear.leased AS (
 -- Leases due deliveries to a claimer: at most p_slots of them, p_bytes of payload in all (one is always let through),
 -- from at most p_lanes lanes. p_free: the claimer's free slots, of which p_slots is a batch; NULL: the same. A lease
 -- lasts the endpoint's timeout and thirty seconds; no setting shortens the margin. Gives one row a lease, the event and
--- what is needed to sign and send it included; `endpoint` and `breaker` only on a lane's first row.
+-- what is needed to sign and send it included; `endpoint`, `control` and `in_flight` only on a lane's first row.
 --
 -- A lane's quota is the least of: its concurrency (the policy's, the adaptive one, a trickle's width) and its fair share
 -- less what is in flight by live leases, the tokens of its rate, and one when a half-open breaker may probe. Retries
@@ -379,6 +379,9 @@ BEGIN
                   extract(epoch FROM t.held_total - q.held_mark)::float8, q.expires_at, q.replay_id, t.place, t.first
     )
     SELECT array_agg(l::forbear.leased) INTO v_leased FROM leased l;
+    IF cardinality(v_leased) IS DISTINCT FROM cardinality(v_spots) THEN
+        RAISE EXCEPTION 'a pending delivery was moved by somebody who did not hold its lane';
+    END IF;
 
     -- When to come back to each lane: when something is due and nothing bars it. Where more is due now: at once if it
     -- was for want of slots or bytes that no more went, when there is a token again, or in a second; a settle wakes a
@@ -460,7 +463,8 @@ BEGIN
            CASE WHEN q.first THEN v_controls[q.visit] END,
            CASE WHEN q.first THEN v_in_flight[q.visit] END
     FROM unnest(v_leased) q
-    CROSS JOIN LATERAL (SELECT * FROM forbear.events e WHERE e.id = q.event_id LIMIT 1) e;
+    -- Without its event a delivery is given all the same: it may be the one that tells of its lane.
+    LEFT JOIN LATERAL (SELECT * FROM forbear.events e WHERE e.id = q.event_id LIMIT 1) e ON true;
 END
 $$;
 
