@@ -48,12 +48,12 @@ class Measured:
 
 MEASURED: Final = Measured(
     as_of="2026-11-30",
-    ingest_ms_per_request=0.70,
-    ingest_ms_per_event=0.052,
-    claimer_us_per_attempt=150,
-    database_us_per_event=440,
-    database_us_per_attempt=105,
-    database_ms_per_claimer_second=44,
+    ingest_ms_per_request=0.25,
+    ingest_ms_per_event=0.056,
+    claimer_us_per_attempt=115,
+    database_us_per_event=400,
+    database_us_per_attempt=95,
+    database_ms_per_claimer_second=15,
     wal_bytes_per_event=560,
     wal_bytes_per_attempt=2_340,
     stored_bytes_per_event=375,
