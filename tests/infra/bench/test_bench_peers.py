@@ -132,7 +132,7 @@ def test_a_peer_that_does_not_do_the_job_is_told_and_forbear_is_measured(
     assert not [name for name in figures if name.startswith("Forbear over")]
 
 
-@pytest.mark.e2e
+@pytest.mark.peers
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.script)
 def test_a_peer_delivers_two_hundred_jobs(world: World, tmp_path: Path, peer: Peer) -> None:
