@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -112,6 +113,8 @@ class _Book:
         await self._over.wait()
 
     def _answer(self) -> None:
+        # uvloop makes what it watches non-blocking; but a long list must go out whole.
+        os.set_blocking(self._pipe.fileno(), True)
         try:
             asked = self._pipe.recv()
         except EOFError:  # whoever asks is gone

@@ -74,3 +74,14 @@ def test_what_is_late_is_answered_after_its_time(receiver: Recorder) -> None:
         assert connection.recv(1000) == ANSWER
     (receipt,) = receiver.take()
     assert time.monotonic() - receipt.at >= 0.2
+
+
+def test_a_long_list_comes_whole_to_who_asks_late(receiver: Recorder) -> None:
+    """Longer than a pipe holds."""
+    path = "/now/" + "x" * 8_000
+    with post(receiver, path) as connection:
+        assert connection.recv(1000) == ANSWER
+        for _ in range(300):
+            connection.sendall(f"POST {path} HTTP/1.1\r\ncontent-length: 0\r\n\r\n".encode())
+            assert connection.recv(1000) == ANSWER
+    assert len(receiver.take()) == 301
