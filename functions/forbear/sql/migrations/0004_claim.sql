@@ -380,7 +380,9 @@ BEGIN
     )
     SELECT array_agg(l::forbear.leased) INTO v_leased FROM leased l;
     IF cardinality(v_leased) IS DISTINCT FROM cardinality(v_spots) THEN
-        RAISE EXCEPTION 'a pending delivery was moved by somebody who did not hold its lane';
+        -- Deleted by hand, say. Nothing is lost: the claimer asks again.
+        RAISE EXCEPTION 'a pending delivery was moved by somebody who did not hold its lane'
+            USING ERRCODE = 'serialization_failure';
     END IF;
 
     -- When to come back to each lane: when something is due and nothing bars it. Where more is due now: at once if it
